@@ -1,0 +1,199 @@
+"""The manifest of a bundle (bundle.json): everything that changes a vector, and where it came from."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+SCHEMA_VERSION = 1
+MANIFEST_NAME = "bundle.json"
+
+NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$"
+Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+
+
+class _Frozen(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class PreprocessSpec(_Frozen):
+    """From decoded RGB to the image tower's input.
+
+    `resize_size` is the side the picture is resized to before the centre crop of `size`: the shorter side for
+    `shortest`, the longer for `longest` (then padded with `fill` to a square), both for `squash`.
+    """
+
+    decode_contract: int = 1
+    size: int = Field(gt=0)
+    resize_size: int = Field(gt=0)
+    resize_mode: Literal["shortest", "longest", "squash"] = "shortest"
+    interpolation: Literal["bilinear", "bicubic"] = "bicubic"
+    mean: tuple[float, float, float]
+    std: tuple[float, float, float]
+    fill: int = Field(default=0, ge=0, le=255)
+
+    @model_validator(mode="after")
+    def _crop_fits(self) -> Self:
+        if self.resize_mode == "shortest" and self.resize_size < self.size:
+            msg = "resize_size must not be smaller than size: the crop would leave the picture"
+            raise ValueError(msg)
+        return self
+
+
+class TextSpec(_Frozen):
+    """From a string to the text tower's input.
+
+    `clean` names the checkpoint's own clean-up before the tokenizer: `none`; `clip_lower` (ftfy, HTML unescape,
+    white space folded, lower case: CLIP); `clip_whitespace` (the same without lower-casing); `canonicalize`
+    (SigLIP: punctuation removed, lower case).
+    """
+
+    tokenizer: str = "tokenizer.json"
+    clean: Literal["none", "clip_lower", "clip_whitespace", "canonicalize"] = "none"
+    context_length: int = Field(gt=0)
+    pad_id: int = Field(ge=0)
+    # True: every row is padded to context_length (towers that attend to padding, or a fixed graph).
+    # False: rows are padded to the longest of the batch only.
+    pad_to_context: bool
+    # Whether the graph takes attention_mask beside input_ids.
+    attention_mask: bool
+
+
+class TowerFiles(_Frozen):
+    """The ONNX files of one tower by precision; `fp32` is always there."""
+
+    fp32: str
+    fp16: str | None = None
+    int8: str | None = None
+
+
+class ImageTower(_Frozen):
+    """Graph: `pixels` float32 (n, 3, size, size) to `embedding` float32 (n, dimension), not yet normalised."""
+
+    files: TowerFiles
+    preprocess: PreprocessSpec
+    architecture: str = ""
+    pooling: str = ""
+    activation: str = ""
+
+
+class TextTower(_Frozen):
+    """Graph: `input_ids`, `attention_mask` int64 (n, length) to `embedding` float32 (n, dimension), not normalised."""
+
+    files: TowerFiles
+    text: TextSpec
+    architecture: str = ""
+    pooling: str = ""
+    activation: str = ""
+
+
+class ScoringRule(_Frozen):
+    """How cosines become probabilities: the checkpoint's own rule.
+
+    `softmax`: softmax(scale * cosine) over the labels (CLIP).
+    `sigmoid`: sigmoid(scale * cosine + bias) a label (SigLIP).
+    """
+
+    rule: Literal["softmax", "sigmoid"] = "softmax"
+    scale: float = Field(default=100.0, gt=0)
+    bias: float = 0.0
+
+
+class FileEntry(_Frozen):
+    """A file of the bundle; `path` is relative to the bundle, with forward slashes."""
+
+    path: str = Field(min_length=1)
+    sha256: Digest
+    size: int = Field(ge=0)
+
+    @model_validator(mode="after")
+    def _stays_inside(self) -> Self:
+        parts = self.path.split("/")
+        if self.path.startswith("/") or "\\" in self.path or any(p in {"", ".", ".."} for p in parts):
+            msg = f"path {self.path!r} leaves the bundle"
+            raise ValueError(msg)
+        return self
+
+
+class Lineage(_Frozen):
+    """Where the weights came from."""
+
+    method: str = ""
+    config_sha256: str = ""
+    data_sha256: str = ""
+    parent_space_id: str = ""
+    packages: dict[str, str] = Field(default_factory=dict)
+
+
+class Manifest(_Frozen):
+    """bundle.json."""
+
+    schema_version: int = SCHEMA_VERSION
+    name: str = Field(pattern=NAME_PATTERN)
+    version: str = Field(pattern=NAME_PATTERN)
+    dimension: int = Field(gt=0)
+    image: ImageTower | None = None
+    text: TextTower | None = None
+    scoring: ScoringRule = ScoringRule()
+    files: tuple[FileEntry, ...]
+    space_id: Digest
+    lineage: Lineage = Lineage()
+    metrics: dict[str, float] = Field(default_factory=dict)
+    licence: str = ""
+    languages: tuple[str, ...] = ()
+    description: str = ""
+
+    @model_validator(mode="after")
+    def _is_whole(self) -> Self:
+        if self.image is None and self.text is None:
+            msg = "a bundle needs at least one tower"
+            raise ValueError(msg)
+        listed = {entry.path for entry in self.files}
+        for path in _vector_files(self.image, self.text):
+            if path not in listed:
+                msg = f"{path} is used but not listed in files"
+                raise ValueError(msg)
+        expected = compute_space_id(self.dimension, self.image, self.text, self.files)
+        if self.space_id != expected:
+            msg = f"space_id {self.space_id[:12]} does not match the contents ({expected[:12]})"
+            raise ValueError(msg)
+        return self
+
+
+def _vector_files(image: ImageTower | None, text: TextTower | None) -> list[str]:
+    paths: list[str] = []
+    if image is not None:
+        paths.append(image.files.fp32)
+    if text is not None:
+        paths += [text.files.fp32, text.text.tokenizer]
+    return paths
+
+
+def compute_space_id(
+    dimension: int, image: ImageTower | None, text: TextTower | None, files: tuple[FileEntry, ...]
+) -> str:
+    """SHA-256 over everything that changes a vector: fp32 weights, preprocessing, tokenizer.
+
+    External-data files beside a graph (`image.onnx.data`) belong to the weights. Reduced-precision variants do not:
+    those that passed the agreement gate share the space.
+    """
+    digests = {entry.path: entry.sha256 for entry in files}
+    content: dict[str, Any] = {"dimension": dimension}
+    for tower in (image, text):
+        if tower is None:
+            continue
+        key = "image" if isinstance(tower, ImageTower) else "text"
+        spec = tower.preprocess if isinstance(tower, ImageTower) else tower.text
+        weights = {
+            p: d for p, d in digests.items() if p == tower.files.fp32 or p.startswith(tower.files.fp32 + ".data")
+        }
+        content[key] = {"weights": sorted(weights.values()), "spec": spec.model_dump(mode="json")}
+        if isinstance(tower, TextTower):
+            content[key]["tokenizer"] = digests.get(tower.text.tokenizer, "")
+            # Where the tokenizer file lies does not change a vector.
+            del content[key]["spec"]["tokenizer"]
+    canonical = json.dumps(content, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(canonical.encode()).hexdigest()

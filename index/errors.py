@@ -1,0 +1,39 @@
+"""What can be wrong with a collection or a request to it. Messages are one line and safe to show to a user."""
+
+from __future__ import annotations
+
+
+class CollectionError(Exception):
+    """Base of everything the index room raises on purpose."""
+
+
+class CollectionNotFound(CollectionError):  # noqa: N818
+    """No collection of that id."""
+
+
+class CollectionExists(CollectionError):  # noqa: N818
+    """There is one of that id already."""
+
+
+class ItemNotFound(CollectionError):  # noqa: N818
+    """No item of that id, or it has no vector of that modality."""
+
+
+class InvalidVector(CollectionError, ValueError):  # noqa: N818
+    """The vector is zero, not finite, or of another dimension; both sides are named."""
+
+
+class InvalidArgument(CollectionError, ValueError):  # noqa: N818
+    """A malformed id, a top_k below 1, an empty batch."""
+
+
+class SpaceMismatch(CollectionError):  # noqa: N818
+    """Vectors of one space were brought to a collection of another; both are named."""
+
+
+class CorruptCollection(CollectionError):  # noqa: N818
+    """The database is damaged or of a newer schema; what and where is named."""
+
+
+class CollectionBusy(CollectionError):  # noqa: N818
+    """Another process holds this data folder."""

@@ -1,0 +1,5 @@
+"""The `twinlens` command."""
+
+
+def main() -> None:
+    """Runs the command line."""
