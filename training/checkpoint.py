@@ -1,0 +1,202 @@
+"""One checkpoint file: the weights of a dual encoder and everything needed to build and feed it again."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from pydantic import ValidationError
+from torch import nn
+
+from twinlens.encoders.manifest import Lineage, PreprocessSpec, TextSpec
+
+CHECKPOINT_FORMAT = 1
+
+
+class CheckpointError(Exception):
+    """A checkpoint is missing, not ours, damaged, or of another architecture. The message is one line."""
+
+
+@dataclass(frozen=True)
+class DualEncoderSpec:
+    """What a dual encoder is, apart from its weights.
+
+    Attributes:
+        model_cfg: An open_clip model configuration (`embed_dim`, `vision_cfg`, `text_cfg`, …).
+        preprocess: From decoded RGB to the image tower's input.
+        text: From a string to the text tower's input.
+        tokenizer_json: The text of the Hugging Face `tokenizers` file.
+        name: What a person calls the model.
+    """
+
+    model_cfg: dict[str, Any]
+    preprocess: PreprocessSpec
+    text: TextSpec
+    tokenizer_json: str
+    name: str
+
+
+@dataclass(frozen=True)
+class CheckpointMeta:
+    """How the weights came to be.
+
+    Attributes:
+        step: Optimiser steps behind the weights, those of earlier runs included.
+        lineage: Method, digests of configuration and data, the parent's space, package versions.
+        metrics: The last measured values.
+    """
+
+    step: int = 0
+    lineage: Lineage = field(default_factory=Lineage)
+    metrics: dict[str, float] = field(default_factory=dict)
+
+
+def build_model(spec: DualEncoderSpec) -> nn.Module:
+    """Builds the open_clip model of `spec` with fresh weights; nothing is downloaded.
+
+    Returns:
+        An `open_clip.CLIP`, or an `open_clip.CustomTextCLIP` where the configuration asks for one. Both have
+        `encode_image(pixels_nchw)`, `encode_text(input_ids)`, `logit_scale` and (possibly None) `logit_bias`.
+
+    Raises:
+        CheckpointError: if open_clip cannot build this configuration.
+    """
+    from open_clip.model import CLIP, CustomTextCLIP  # noqa: PLC0415 - pulls in timm: seconds
+
+    cfg: dict[str, Any] = json.loads(json.dumps(spec.model_cfg))
+    custom_text = bool(cfg.pop("custom_text", False)) or "hf_model_name" in cfg.get("text_cfg", {})
+    # The weights come from the checkpoint: pretrained parts would be downloaded only to be overwritten.
+    cfg.setdefault("vision_cfg", {})["timm_model_pretrained"] = False
+    cfg.setdefault("text_cfg", {})["hf_model_pretrained"] = False
+    try:
+        model: nn.Module = (CustomTextCLIP if custom_text else CLIP)(**cfg)
+    except (TypeError, ValueError, KeyError, AssertionError, RuntimeError) as error:
+        raise CheckpointError(f"open_clip cannot build the model {spec.name!r}: {_first_line(error)}") from error
+    return model
+
+
+def save_checkpoint(path: Path, spec: DualEncoderSpec, model: nn.Module, meta: CheckpointMeta) -> None:
+    """Writes the checkpoint so that `path` holds either the old file or the whole new one, also after a crash.
+
+    Raises:
+        CheckpointError: if the file cannot be written (disk full, no such folder). The old file stays.
+    """
+    payload = {
+        "format": CHECKPOINT_FORMAT,
+        "spec": json.dumps(
+            {
+                "model_cfg": spec.model_cfg,
+                "preprocess": spec.preprocess.model_dump(mode="json"),
+                "text": spec.text.model_dump(mode="json"),
+                "tokenizer_json": spec.tokenizer_json,
+                "name": spec.name,
+            }
+        ),
+        "meta": json.dumps({**asdict(meta), "lineage": meta.lineage.model_dump(mode="json")}),
+        "state_dict": {k: v.detach().cpu().contiguous() for k, v in model.state_dict().items()},
+    }
+    path = Path(path)
+    temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+    try:
+        with temporary.open("wb") as file:
+            torch.save(payload, file)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+        _fsync_folder(path.parent)
+    except (OSError, RuntimeError) as error:  # torch reports a short write as RuntimeError
+        raise CheckpointError(f"cannot write the checkpoint {path}: {_first_line(error)}") from error
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def load_checkpoint(path: Path) -> tuple[DualEncoderSpec, nn.Module, CheckpointMeta]:
+    """Reads a checkpoint; nothing in the file is executed (`weights_only=True`).
+
+    Returns:
+        The spec, the model in evaluation mode on the CPU, and the meta data.
+
+    Raises:
+        CheckpointError: if the file is missing, not one of ours, damaged, or its weights do not fit its spec.
+    """
+    spec, meta, state = read_checkpoint(path)
+    model = build_model(spec)
+    load_weights(model, state, origin=str(path))
+    return spec, model.eval(), meta
+
+
+def read_checkpoint(path: Path) -> tuple[DualEncoderSpec, CheckpointMeta, Mapping[str, torch.Tensor]]:
+    """The parts of a checkpoint without building the model.
+
+    Raises:
+        CheckpointError: as `load_checkpoint`.
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise CheckpointError(f"no checkpoint at {path}")
+    try:
+        payload = torch.load(path, map_location="cpu", weights_only=True)
+    except (pickle.UnpicklingError, RuntimeError, EOFError, OSError, ValueError, KeyError) as error:
+        raise CheckpointError(f"{path} is not a readable checkpoint: {_first_line(error)}") from error
+    if not isinstance(payload, dict) or not {"format", "spec", "meta", "state_dict"} <= payload.keys():
+        raise CheckpointError(f"{path} is not a twinlens checkpoint (import others with `twinlens pull NAME:PATH`)")
+    if payload["format"] != CHECKPOINT_FORMAT:
+        raise CheckpointError(
+            f"{path} has checkpoint format {payload['format']}; this version reads {CHECKPOINT_FORMAT}"
+        )
+    try:
+        spec_json = json.loads(payload["spec"])
+        meta_json = json.loads(payload["meta"])
+        spec = DualEncoderSpec(
+            model_cfg=spec_json["model_cfg"],
+            preprocess=PreprocessSpec.model_validate(spec_json["preprocess"]),
+            text=TextSpec.model_validate(spec_json["text"]),
+            tokenizer_json=spec_json["tokenizer_json"],
+            name=spec_json["name"],
+        )
+        meta = CheckpointMeta(
+            step=int(meta_json["step"]),
+            lineage=Lineage.model_validate(meta_json["lineage"]),
+            metrics=dict(meta_json["metrics"]),
+        )
+    except (ValidationError, ValueError, KeyError, TypeError) as error:
+        raise CheckpointError(f"{path} has a damaged description: {_first_line(error)}") from error
+    return spec, meta, payload["state_dict"]
+
+
+def load_weights(model: nn.Module, state: Mapping[str, torch.Tensor], *, origin: str) -> None:
+    """Copies `state` into `model`; every tensor must have its place and its shape.
+
+    Raises:
+        CheckpointError: naming the first difference, if the weights are of another architecture.
+    """
+    own = model.state_dict()
+    wrong = [f"{k} is missing" for k in own if k not in state]
+    wrong += [f"{k} is unknown" for k in state if k not in own]
+    wrong += [
+        f"{k} has shape {tuple(state[k].shape)} instead of {tuple(own[k].shape)}"
+        for k in own
+        if k in state and state[k].shape != own[k].shape
+    ]
+    if wrong:
+        more = f" (and {len(wrong) - 1} more)" if len(wrong) > 1 else ""
+        raise CheckpointError(f"{origin} holds weights of another architecture: {wrong[0]}{more}")
+    model.load_state_dict(dict(state))
+
+
+def _fsync_folder(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
