@@ -1,0 +1,99 @@
+# `make demo` and `make test` set up everything they need; nothing else has to be run first.
+#
+#   PYTHON=python3.12       another interpreter (3.11 or newer)
+#   TORCH_INDEX=URL         take torch from this package index, for example PyTorch's own CPU index (see README)
+#   PHOTOS=/some/folder     `make demo` on your own pictures
+#   PYTEST_ARGS="-k index"  passed on by `make test`
+
+PYTHON ?= python3
+VENV ?= .venv
+TORCH_INDEX ?=
+PHOTOS ?=
+PYTEST_ARGS ?=
+
+BIN := $(VENV)/bin
+SHELL := /bin/sh
+export PATH := $(CURDIR)/$(BIN):$(PATH)
+
+.PHONY: help setup setup-demo demo demo-loop test test-fast check format bench proto docs dist clean
+
+help:
+	@echo "make demo        search and label real photos, from nothing (PHOTOS=/some/folder for your own)"
+	@echo "make demo-loop   train, export, serve, mine hard negatives, train on, roll out: the whole loop, in small"
+	@echo "make test        run all tests;  make test-fast leaves out the slow ones"
+	@echo "make check       ruff, mypy, import rules, proto lint, generated files current"
+	@echo "make bench       benchmarks: tables on the screen, JSON under bench/results/"
+	@echo "make setup       only set up the development environment in $(VENV)"
+	@echo "make proto docs  regenerate protos/twinlens/v1/*_pb2* and docs/reference"
+	@echo "make dist        build the wheel and the source archive into dist/"
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	    { echo "twinlens needs Python 3.11 or newer; choose one with PYTHON=..., this is: $$($(PYTHON) --version 2>&1)"; exit 1; }
+	@$(PYTHON) -m venv $(VENV) || { echo "this Python has no venv module (on Debian: apt install python3-venv)"; exit 1; }
+	@$(BIN)/python -m pip install --quiet --upgrade pip
+
+# torch comes first, so that TORCH_INDEX decides which build the rest is resolved against.
+$(VENV)/.torch: $(BIN)/python
+	@if [ -n "$(TORCH_INDEX)" ]; then \
+	    echo "installing torch from $(TORCH_INDEX)"; \
+	    $(BIN)/python -m pip install --quiet torch torchvision --index-url "$(TORCH_INDEX)"; \
+	fi
+	@touch $@
+
+$(VENV)/.demo: $(VENV)/.torch pyproject.toml
+	@echo "setting up $(VENV) (torch and its companions: a few minutes the first time)"
+	@$(BIN)/python -m pip install --quiet --editable '.[cpu,train,starter,demo]'
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/.torch pyproject.toml
+	@echo "setting up $(VENV) for development (torch and its companions: a few minutes the first time)"
+	@$(BIN)/python -m pip install --quiet --editable '.[dev]'
+	@touch $(VENV)/.demo $@
+
+setup: $(VENV)/.dev
+
+setup-demo: $(VENV)/.demo
+
+demo: setup-demo
+	@twinlens demo $(if $(PHOTOS),"$(PHOTOS)")
+
+demo-loop: setup-demo
+	@twinlens demo-loop
+
+test: setup
+	@python -m pytest $(PYTEST_ARGS)
+
+test-fast: setup
+	@python -m pytest -m "not slow" $(PYTEST_ARGS)
+
+check: setup
+	ruff check .
+	ruff format --check .
+	mypy
+	python -m pytest -q tests/test_import_rules.py
+	cd protos && buf lint
+	@out=$$(mktemp -d) && protos/generate.sh "$$out" && \
+	    for f in protos/twinlens/v1/*_pb2*; do cmp "$$f" "$$out/twinlens/v1/$$(basename $$f)" || \
+	        { echo "generated code is not current: run make proto"; rm -rf "$$out"; exit 1; }; done; rm -rf "$$out"
+	python docs/generate.py --check
+
+format: setup
+	ruff check --fix .
+	ruff format .
+
+proto: setup
+	protos/generate.sh
+
+docs: setup
+	python docs/generate.py
+
+bench: setup
+	python -m bench
+
+dist: setup
+	rm -rf dist build
+	python -m build --outdir dist
+
+clean:
+	rm -rf build dist demo-out demo-loop-out .mypy_cache .ruff_cache .pytest_cache
