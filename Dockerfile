@@ -1,0 +1,43 @@
+# syntax=docker/dockerfile:1
+#
+#   docker build --target cpu -t twinlens:cpu .
+#   docker build --target gpu -t twinlens:gpu .
+#   docker run -p 50051:50051 -v ./models/starter:/models/starter:ro -v twinlens-data:/data twinlens:cpu --bundle /models/starter
+#
+# The server only: no torch. Build the bundle outside (`twinlens starter`, `twinlens export`) and mount it.
+# Nothing is written outside /data and /tmp, so a read-only root file system works: --read-only --tmpfs /tmp.
+
+ARG PYTHON_VERSION=3.12
+
+FROM python:${PYTHON_VERSION}-slim AS wheel
+WORKDIR /src
+RUN pip install --no-cache-dir build
+COPY . .
+RUN python -m build --wheel --outdir /dist
+
+FROM python:${PYTHON_VERSION}-slim AS base
+ENV PYTHONUNBUFFERED=1 \
+    PYTHONDONTWRITEBYTECODE=1 \
+    PATH=/opt/twinlens/bin:$PATH
+RUN useradd --system --uid 10001 --home-dir /data --shell /usr/sbin/nologin twinlens \
+    && install -d -o twinlens -g twinlens /data \
+    && python -m venv /opt/twinlens
+WORKDIR /data
+VOLUME /data
+EXPOSE 50051
+# SIGTERM drains: health goes red, running calls finish within the grace.
+STOPSIGNAL SIGTERM
+HEALTHCHECK --interval=10s --timeout=5s --start-period=60s --retries=3 \
+    CMD ["twinlens", "health", "--server", "127.0.0.1:50051"]
+ENTRYPOINT ["twinlens", "serve", "--data", "/data", "--host", "0.0.0.0", "--port", "50051"]
+
+FROM base AS gpu
+RUN --mount=from=wheel,source=/dist,target=/dist \
+    pip install --no-cache-dir "$(echo /dist/twinlens-*.whl)[gpu]"
+USER twinlens
+
+# The last stage is the default target.
+FROM base AS cpu
+RUN --mount=from=wheel,source=/dist,target=/dist \
+    pip install --no-cache-dir "$(echo /dist/twinlens-*.whl)[cpu]"
+USER twinlens
