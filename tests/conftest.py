@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
+
+if TYPE_CHECKING:
+    from tests.support.fake_encoder import FakeEncoder
 
 ROOT = Path(__file__).resolve().parent.parent
 if str(ROOT) not in sys.path:
@@ -19,3 +23,11 @@ def shared_data() -> Path:
     if not folder.is_dir():
         pytest.skip("the shared photo sets are not on this machine")
     return folder
+
+
+@pytest.fixture(scope="session")
+def fake_encoder() -> FakeEncoder:
+    """A deterministic encoder without a runtime, whose space puts colour names beside pictures of that colour."""
+    from tests.support.fake_encoder import FakeEncoder
+
+    return FakeEncoder()

@@ -1,0 +1,168 @@
+"""The one decode contract of trainer, indexer and server: bytes in, RGB uint8 out.
+
+Content decides, never a file name. Whatever is wrong with the bytes, only `InvalidImage` comes out.
+"""
+
+from __future__ import annotations
+
+import io
+import warnings
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import AvifImagePlugin, Image, ImageFile
+
+from twinlens.encoders.colour import to_srgb
+from twinlens.encoders.errors import InvalidImage
+from twinlens.encoders.png_chunks import bit_depth, checked_png
+from twinlens.encoders.sniff import READABLE, SNIFF_BYTES, sniff
+
+# Raised whenever the same bytes would come out as other pixels; part of a bundle's space.
+DECODE_CONTRACT: Final = 1
+
+_ORIENTATION_TAG = 0x0112
+_TRANSPOSE = {
+    2: Image.Transpose.FLIP_LEFT_RIGHT,
+    3: Image.Transpose.ROTATE_180,
+    4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE,
+    6: Image.Transpose.ROTATE_270,
+    7: Image.Transpose.TRANSVERSE,
+    8: Image.Transpose.ROTATE_90,
+}
+
+# One thread a picture: the pools above decide how many pictures are decoded at once.
+AvifImagePlugin.DEFAULT_MAX_THREADS = 1
+
+
+@dataclass(frozen=True, slots=True)
+class DecodeLimits:
+    """Caps checked from the length and the header, before any pixel is decoded."""
+
+    max_bytes: int = 64 * 1024 * 1024
+    max_pixels: int = 100_000_000
+
+
+DEFAULT_LIMITS: Final = DecodeLimits()
+
+
+def decode_image(
+    data: bytes, *, min_side: int | None = None, limits: DecodeLimits = DEFAULT_LIMITS
+) -> NDArray[np.uint8]:
+    """Decodes an encoded picture (JPEG, PNG, WebP, GIF, BMP, TIFF, AVIF; HEIC where the plug-in is installed).
+
+    First frame of animations; EXIF orientation applied once; embedded profile to sRGB; deep samples scaled;
+    transparency over white.
+
+    Args:
+        data: The file's bytes.
+        min_side: The shorter side the caller will scale down to. A JPEG may then be decoded at a reduced scale whose
+            shorter side is still at least twice that.
+        limits: Caps on bytes and pixels.
+
+    Returns:
+        RGB pixels, shape (h, w, 3), contiguous and writable.
+
+    Raises:
+        InvalidImage: for anything else; the message is one line a person understands.
+    """
+    return np.array(decode_picture(data, min_side=min_side, limits=limits), dtype=np.uint8)
+
+
+def decode_picture(data: bytes, *, min_side: int | None = None, limits: DecodeLimits = DEFAULT_LIMITS) -> Image.Image:
+    """As `decode_image`, to a Pillow picture of mode RGB without metadata."""
+    if len(data) > limits.max_bytes:
+        msg = f"the file is too large: {len(data):,} bytes, the limit is {limits.max_bytes:,}"
+        raise InvalidImage(msg)
+    kind = _readable_format(data)
+    _silence_pillow()
+    try:
+        return _decode(data, kind, min_side, limits)
+    except InvalidImage:
+        raise
+    except Image.DecompressionBombError:
+        raise InvalidImage("the picture has too many pixels") from None
+    except MemoryError:
+        raise InvalidImage("the picture needs more memory than there is") from None
+    except Exception as error:  # Pillow's plug-ins raise whatever their parsing trips over
+        msg = f"the {_SPOKEN.get(kind, kind)} is damaged: {_reason(error)}"
+        raise InvalidImage(msg) from error
+
+
+def _decode(data: bytes, kind: str, min_side: int | None, limits: DecodeLimits) -> Image.Image:
+    sample_bits = None
+    if kind == "PNG":
+        data = checked_png(data)
+        sample_bits = bit_depth(data)
+    with Image.open(io.BytesIO(data), formats=[kind]) as picture:
+        width, height = picture.size
+        if width < 1 or height < 1:
+            raise InvalidImage("the picture has no pixels")
+        if width * height > limits.max_pixels:
+            msg = f"the picture has too many pixels: {width} x {height}, the limit is {limits.max_pixels:,}"
+            raise InvalidImage(msg)
+        if min_side is not None and kind == "JPEG":
+            # Pillow picks the smallest of 1/2, 1/4, 1/8 that is not below the size asked for.
+            picture.draft(None, (2 * min_side, 2 * min_side))
+        picture.load()
+        upright = _TRANSPOSE.get(_orientation(picture))
+        rgb = to_srgb(picture, sample_bits=sample_bits)
+        if upright is not None:
+            rgb = rgb.transpose(upright)
+        if rgb is picture:
+            rgb = picture.copy()
+    rgb.info.clear()
+    return rgb
+
+
+def _readable_format(data: bytes) -> str:
+    if not data:
+        raise InvalidImage("the image is empty (0 bytes)")
+    kind = sniff(data[:SNIFF_BYTES])
+    if kind is None:
+        raise InvalidImage("this is not a picture in a format we know")
+    if kind not in READABLE:
+        msg = f"this is {_SPOKEN.get(kind, kind)}, which is not read; send JPEG, PNG, WebP, GIF, BMP, TIFF or AVIF"
+        raise InvalidImage(msg)
+    if kind == "HEIF" and not _heif_plugin():
+        raise InvalidImage("this is HEIC/HEIF, which needs the package pillow-heif on the machine that reads it")
+    return kind
+
+
+def _heif_plugin() -> bool:
+    try:
+        import pillow_heif  # noqa: PLC0415 - an optional plug-in
+    except ImportError:
+        return False
+    pillow_heif.register_heif_opener(thumbnails=False)
+    return True
+
+
+def _orientation(picture: ImageFile.ImageFile) -> int:
+    """The orientation tag of EXIF or XMP; 1 where it is missing, impossible or unreadable."""
+    try:
+        value = picture.getexif().get(_ORIENTATION_TAG, 1)
+    except Exception:  # broken metadata never costs the picture
+        return 1
+    return value if isinstance(value, int) else 1
+
+
+def _silence_pillow() -> None:
+    """Keeps Pillow's warnings about odd files from escaping; `catch_warnings` would not be thread-safe."""
+    if not warnings.filters or warnings.filters[0] != _PILLOW_FILTER[0]:
+        warnings.filterwarnings("ignore", module=_PILLOW_MODULES)
+        _PILLOW_FILTER[0] = warnings.filters[0]
+
+
+_PILLOW_MODULES = r"PIL(\.|$)"
+_PILLOW_FILTER: list[object] = [None]
+_SPOKEN = {"WEBP": "WebP", "HEIF": "HEIC/HEIF", "SVG": "an SVG drawing", "HTML": "a web page (HTML)"}
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, Image.UnidentifiedImageError):
+        return "its header cannot be read"
+    text = (str(error).strip().splitlines() or [""])[0]
+    return text[:120] or type(error).__name__

@@ -1,0 +1,52 @@
+"""What the server, the demo and `embed` ask of an encoder; the tests' fake has the same five members."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from twinlens.encoders.manifest import Manifest
+from twinlens.encoders.tokenise import TokenisedText
+
+
+@runtime_checkable
+class EncoderLike(Protocol):
+    """Bytes and strings in, unit vectors of one space out.
+
+    `prepare_*` runs on worker threads, one item at a time; `encode_*` runs a batch of what they returned.
+    """
+
+    @property
+    def manifest(self) -> Manifest:
+        """Name, version, `space_id`, dimension, towers and scoring rule."""
+        ...
+
+    def prepare_image(self, data: bytes) -> NDArray[np.float32]:
+        """Decodes and preprocesses one encoded picture; thread-safe.
+
+        Returns:
+            Pixels, shape (3, size, size).
+
+        Raises:
+            InvalidImage: if the bytes are not a picture we read, or break a limit.
+        """
+        ...
+
+    def prepare_text(self, text: str) -> TokenisedText:
+        """Cleans and tokenises one text; thread-safe.
+
+        Raises:
+            InvalidText: if the text is empty or holds characters no tokenizer can take.
+        """
+        ...
+
+    def encode_images(self, pixels_nchw: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Embeds a batch of prepared pictures, shape (n, 3, size, size), to unit vectors, shape (n, d)."""
+        ...
+
+    def encode_texts(self, tokens: Sequence[TokenisedText]) -> NDArray[np.float32]:
+        """Embeds a batch of n prepared texts to unit vectors, shape (n, d)."""
+        ...

@@ -1,0 +1,110 @@
+"""From a string to the ids a text tower takes, identical to the checkpoint's reference tokenizer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from twinlens.encoders.clean_text import clean_text
+from twinlens.encoders.errors import BundleError, InvalidText
+from twinlens.encoders.manifest import TextSpec
+
+
+@dataclass(frozen=True, slots=True)
+class TokenisedText:
+    """The ids of one text, special tokens included, without padding; `truncated` says that some were cut off."""
+
+    ids: tuple[int, ...]
+    truncated: bool
+
+
+class TextTokenizer:
+    """A Hugging Face `tokenizers` file plus the clean-up, length limit and refusals of the manifest.
+
+    Special tokens come from the file's own post-processor. Their spellings typed by a user (`<|endoftext|>`, `[SEP]`)
+    are plain text, so nobody ends a sequence early. Thread-safe.
+    """
+
+    def __init__(self, tokenizer_json: bytes | Path, spec: TextSpec) -> None:
+        """Reads the tokenizer.
+
+        Raises:
+            BundleError: if the file is missing or is not a tokenizers file.
+        """
+        from tokenizers import Tokenizer  # noqa: PLC0415 - kept out of programs that only decode pictures
+
+        try:
+            raw = tokenizer_json if isinstance(tokenizer_json, bytes) else tokenizer_json.read_bytes()
+            self._tokenizer = Tokenizer.from_str(raw.decode("utf-8"))
+        except Exception as error:  # tokenizers raises bare Exception
+            msg = f"the tokenizer cannot be read: {_first_line(error)}"
+            raise BundleError(msg) from error
+        self._tokenizer.encode_special_tokens = True
+        self._tokenizer.no_padding()
+        # Cut here, not there: the file's own limit may differ from the tower's, and the caller is told of the cut.
+        self._tokenizer.no_truncation()
+        self._spec = spec
+
+    def __call__(self, text: str) -> TokenisedText:
+        """Cleans, tokenises and cuts one text.
+
+        Over-long text loses its last words; the special tokens at the end (CLIP pools there) are kept.
+
+        Raises:
+            InvalidText: if the text is empty (before or after the clean-up), or holds NUL or a lone surrogate.
+        """
+        _check_characters(text)
+        cleaned = clean_text(text, self._spec.clean)
+        if not cleaned.strip():
+            raise InvalidText("the text is empty" if not text.strip() else "nothing is left of the text after clean-up")
+        encoding = self._tokenizer.encode(cleaned)
+        ids: list[int] = encoding.ids
+        excess = len(ids) - self._spec.context_length
+        if excess <= 0:
+            return TokenisedText(tuple(ids), truncated=False)
+        tail = _trailing_special(encoding.special_tokens_mask)
+        head = self._spec.context_length - tail
+        return TokenisedText(tuple(ids[:head] + ids[len(ids) - tail :]), truncated=True)
+
+
+def collate(tokens: Sequence[TokenisedText], spec: TextSpec) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Pads a batch to one length: `context_length` if the spec says so, otherwise the longest of the batch.
+
+    Returns:
+        `input_ids` and `attention_mask` (1 for a token, 0 for padding), both of shape (n, length).
+    """
+    longest = max((len(text.ids) for text in tokens), default=0)
+    length = spec.context_length if spec.pad_to_context else longest
+    input_ids = np.full((len(tokens), length), spec.pad_id, dtype=np.int64)
+    attention_mask = np.zeros((len(tokens), length), dtype=np.int64)
+    for row, text in enumerate(tokens):
+        input_ids[row, : len(text.ids)] = text.ids
+        attention_mask[row, : len(text.ids)] = 1
+    return input_ids, attention_mask
+
+
+def _check_characters(text: str) -> None:
+    if "\0" in text:
+        raise InvalidText("the text contains a NUL character")
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError as error:
+        msg = f"the text contains a lone surrogate (half a character) at position {error.start}"
+        raise InvalidText(msg) from None
+
+
+def _trailing_special(mask: Sequence[int]) -> int:
+    count = 0
+    for special in reversed(mask):
+        if not special:
+            break
+        count += 1
+    return count
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
