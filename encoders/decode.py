@@ -12,7 +12,7 @@ from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import AvifImagePlugin, Image, ImageFile
+from PIL import AvifImagePlugin, Image, ImageFile, UnidentifiedImageError
 
 from twinlens.encoders.colour import to_srgb
 from twinlens.encoders.errors import InvalidImage
@@ -162,7 +162,7 @@ _SPOKEN = {"WEBP": "WebP", "HEIF": "HEIC/HEIF", "SVG": "an SVG drawing", "HTML":
 
 
 def _reason(error: Exception) -> str:
-    if isinstance(error, Image.UnidentifiedImageError):
+    if isinstance(error, UnidentifiedImageError):
         return "its header cannot be read"
     text = (str(error).strip().splitlines() or [""])[0]
     return text[:120] or type(error).__name__

@@ -31,3 +31,13 @@ def fake_encoder() -> FakeEncoder:
     from tests.support.fake_encoder import FakeEncoder
 
     return FakeEncoder()
+
+
+@pytest.fixture(scope="session")
+def tiny_bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a published bundle with real, tiny ONNX towers; read-only for tests."""
+    from tests.support.tiny_bundle import build_tiny_bundle
+
+    folder = tmp_path_factory.mktemp("models") / "tiny" / "1"
+    build_tiny_bundle(folder)
+    return folder

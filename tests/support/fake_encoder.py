@@ -94,7 +94,7 @@ class FakeEncoder:
         if not vectors:
             return np.zeros((0, self._manifest.dimension), dtype=np.float32)
         matrix = np.stack(vectors)
-        return (matrix / np.linalg.norm(matrix, axis=1, keepdims=True)).astype(np.float32)
+        return np.asarray(matrix / np.linalg.norm(matrix, axis=1, keepdims=True), dtype=np.float32)
 
 
 def _word_id(word: str) -> int:
