@@ -24,7 +24,7 @@ class InvalidVector(CollectionError, ValueError):  # noqa: N818
 
 
 class InvalidArgument(CollectionError, ValueError):  # noqa: N818
-    """A malformed id, a top_k below 1, an empty batch."""
+    """A malformed id, a top_k below 1, metadata that is not JSON."""
 
 
 class SpaceMismatch(CollectionError):  # noqa: N818
@@ -37,3 +37,7 @@ class CorruptCollection(CollectionError):  # noqa: N818
 
 class CollectionBusy(CollectionError):  # noqa: N818
     """Another process holds this data folder."""
+
+
+class EngineUnavailable(CollectionError):  # noqa: N818
+    """The vector engine's package is not installed; the message names the extra."""

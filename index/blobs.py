@@ -1,0 +1,131 @@
+"""Originals, stored once under the hash of their content."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import tempfile
+import threading
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from twinlens.index.durable import make_folder, sync_folder
+from twinlens.index.errors import CollectionError, CorruptCollection
+
+
+def content_hash(data: bytes) -> str:
+    """SHA-256 in hexadecimal, the name that content goes by."""
+    return hashlib.sha256(data).hexdigest()
+
+
+class BlobStore:
+    """A local folder of blobs, `ab/cd/<sha256>`. Another kind of store would offer the same methods.
+
+    A blob whose row is about to be committed must not be removed by whoever drops the last other reference to it.
+    Such blobs are pinned: `hold` pins and writes, `discard` leaves pinned ones alone.
+    """
+
+    def __init__(self, folder: Path, name: str) -> None:
+        """Makes the folder if need be.
+
+        Args:
+            folder: Where blobs lie.
+            name: What to call the collection in errors.
+        """
+        self._folder = folder
+        self._name = name
+        self._pins: Counter[str] = Counter()
+        self._lock = threading.Lock()
+        with self._clear_errors("open"):
+            make_folder(folder)
+
+    @contextmanager
+    def hold(self, blobs: Iterable[tuple[str, bytes]]) -> Iterator[None]:
+        """Puts blobs on disk and keeps them from being discarded until the block ends.
+
+        Args:
+            blobs: Hash and content of each.
+
+        Raises:
+            CollectionError: they cannot be written, as when the disk is full.
+        """
+        wanted = dict(blobs)
+        with self._lock:
+            self._pins.update(wanted.keys())
+        try:
+            with self._clear_errors("store"):
+                self._write({digest: data for digest, data in wanted.items() if not self._path(digest).exists()})
+            yield
+        finally:
+            with self._lock:
+                self._pins.subtract(wanted.keys())
+                self._pins += Counter()  # drops those at zero
+
+    def read(self, digest: str) -> bytes | None:
+        """The content of a blob, or None where there is no such blob.
+
+        Raises:
+            CorruptCollection: the content is not what was stored.
+            CollectionError: it cannot be read.
+        """
+        try:
+            with self._clear_errors("read"):
+                data = self._path(digest).read_bytes()
+        except CollectionError as error:
+            if isinstance(error.__cause__, FileNotFoundError):
+                return None
+            raise
+        if content_hash(data) != digest:
+            raise CorruptCollection(f"{self._name}: the stored picture {digest} is damaged")
+        return data
+
+    def discard(self, digests: Collection[str]) -> None:
+        """Removes blobs that no row names. One that is pinned or cannot be removed stays until the next sweep."""
+        for digest in digests:
+            with self._lock, suppress(OSError):
+                if digest not in self._pins:
+                    self._path(digest).unlink(missing_ok=True)
+
+    def sweep(self, named: Collection[str]) -> None:
+        """Removes what an interrupted write or removal left behind. Nothing may be written meanwhile.
+
+        Args:
+            named: Every hash that a row names.
+        """
+        with self._clear_errors("tidy"):
+            for path in self._folder.rglob("*"):
+                if path.is_file() and path.name not in named:
+                    path.unlink(missing_ok=True)
+
+    def _path(self, digest: str) -> Path:
+        return self._folder / digest[:2] / digest[2:4] / digest
+
+    def _write(self, blobs: dict[str, bytes]) -> None:
+        """Writes aside, syncs, renames, and syncs each folder once."""
+        folders = set()
+        for digest, data in blobs.items():
+            path = self._path(digest)
+            make_folder(path.parent)
+            folders.add(path.parent)
+            descriptor, aside = tempfile.mkstemp(dir=path.parent, prefix=".writing-")
+            try:
+                with os.fdopen(descriptor, "wb") as file:
+                    file.write(data)
+                    file.flush()
+                    os.fsync(file.fileno())
+                Path(aside).rename(path)
+            except BaseException:
+                Path(aside).unlink(missing_ok=True)
+                raise
+        for folder in folders:
+            sync_folder(folder)
+
+    @contextmanager
+    def _clear_errors(self, action: str) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            reason = (error.strerror or "input/output error").lower()
+            raise CollectionError(f"{self._name}: cannot {action} pictures: {reason}") from error

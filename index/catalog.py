@@ -1,0 +1,198 @@
+"""All collections of a data folder."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import threading
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, suppress
+from pathlib import Path
+
+from twinlens.index import generations
+from twinlens.index.collection import DATABASE_FILE, Collection
+from twinlens.index.database import create_database
+from twinlens.index.durable import make_folder, sync_folder
+from twinlens.index.errors import (
+    CollectionBusy,
+    CollectionError,
+    CollectionExists,
+    CollectionNotFound,
+    InvalidArgument,
+)
+from twinlens.index.flat import FlatIndex
+from twinlens.index.generations import EngineFactory
+from twinlens.index.ids import check_collection_id
+
+_ASIDE = "."  # no collection's id begins so: what is being made or removed is never seen
+
+
+class Catalog:
+    """The collections under `root/collections/`. One process at a time; threads share one catalog."""
+
+    def __init__(self, root: str | Path, *, threads: int | None = None, engine: EngineFactory | None = None) -> None:
+        """Takes the data folder, creating it if need be, and clears what a crash left half made or half removed.
+
+        Args:
+            root: The data folder.
+            threads: How many OpenMP threads one search may use; None leaves OpenMP's own setting.
+            engine: Another maker of engines than exact FAISS.
+
+        Raises:
+            CollectionBusy: another catalog, usually of another process, has it; the message says which.
+            CollectionError: it cannot be created or written to.
+        """
+        self._folder = Path(root) / "collections"
+        self._engine = engine or (lambda dimension: FlatIndex(dimension, threads=threads))
+        self._open: dict[str, Collection] = {}
+        self._changing = threading.Lock()
+        self._closed = False
+        with _clear_errors(f"the data folder {root}"):
+            make_folder(self._folder)
+            self._lock_file = _lock(Path(root))
+            for leftover in self._folder.glob(f"{_ASIDE}*"):
+                shutil.rmtree(leftover, ignore_errors=True)
+
+    def create(self, id: str, *, space_id: str, dimension: int) -> Collection:  # noqa: A002 - the callers' word
+        """Makes an empty collection.
+
+        Args:
+            id: 1 to 64 of a-z, 0-9, "-" and "_", starting with a letter or digit.
+            space_id: The space its vectors will belong to.
+            dimension: Their length.
+
+        Raises:
+            CollectionExists: there is one of that id.
+            InvalidArgument: the id or the dimension is not allowed.
+        """
+        check_collection_id(id)
+        if not space_id or dimension < 1:
+            raise InvalidArgument(f"a collection needs a space and a dimension from 1, not {dimension}")
+        with self._changing:
+            self._check_open()
+            folder = self._folder / id
+            if folder.exists():
+                raise CollectionExists(f"there is a collection {id} already")
+            name = f"collection {id}"
+            aside = self._aside(id)
+            try:
+                with _clear_errors(name):
+                    aside.mkdir()
+                    with closing(create_database(aside / DATABASE_FILE, name)) as connection:
+                        now_s = time.time()
+                        number = generations.insert_generation(connection, space_id, dimension, now_s)
+                        connection.execute("INSERT INTO collection VALUES (1, ?, ?)", (number, now_s))
+                    sync_folder(aside)
+                    aside.rename(folder)
+                    sync_folder(self._folder)
+            finally:
+                shutil.rmtree(aside, ignore_errors=True)
+            return self._opened(id)
+
+    def get(self, id: str) -> Collection:  # noqa: A002
+        """The collection of that id, opened once and shared.
+
+        Raises:
+            CollectionNotFound: there is none.
+            CorruptCollection: it is damaged, or of a newer schema.
+        """
+        found = self._open.get(id)
+        if found is not None:
+            return found
+        check_collection_id(id)
+        with self._changing:
+            self._check_open()
+            return self._opened(id)
+
+    def list(self, *, after: str = "", limit: int = 100) -> list[Collection]:
+        """A page of collections in the order of their ids, from the one behind `after`."""
+        if limit < 1:
+            raise InvalidArgument(f"the limit is {limit}, but must be at least 1")
+        with self._changing:
+            self._check_open()
+            ids = sorted(
+                path.name for path in self._folder.iterdir() if path.is_dir() and not path.name.startswith(_ASIDE)
+            )
+            return [self._opened(id_) for id_ in [id_ for id_ in ids if id_ > after][:limit]]
+
+    def delete(self, id: str) -> None:  # noqa: A002
+        """Removes a collection with everything in it, also a damaged one. Calls that run on it finish first.
+
+        Raises:
+            CollectionNotFound: there is none of that id.
+        """
+        check_collection_id(id)
+        with self._changing:
+            self._check_open()
+            folder = self._folder / id
+            if not folder.is_dir():
+                raise CollectionNotFound(f"there is no collection {id}")
+            collection = self._open.pop(id, None)
+            if collection is not None:
+                with suppress(CollectionError):  # damaged; it is going anyway
+                    collection.close()
+            aside = self._aside(id)
+            with _clear_errors(f"collection {id}"):
+                folder.rename(aside)
+                sync_folder(self._folder)
+        shutil.rmtree(aside, ignore_errors=True)
+
+    def close(self) -> None:
+        """Closes all collections, once running calls are done, and gives up the data folder."""
+        with self._changing:
+            if self._closed:
+                return
+            self._closed = True
+            failure: CollectionError | None = None
+            for collection in self._open.values():
+                try:
+                    collection.close()
+                except CollectionError as error:
+                    failure = error
+            self._open.clear()
+            os.close(self._lock_file)
+        if failure is not None:
+            raise failure
+
+    def _opened(self, collection_id: str) -> Collection:
+        """Opens a collection or returns the one that is open; the caller holds the lock."""
+        found = self._open.get(collection_id)
+        if found is None:
+            folder = self._folder / collection_id
+            if not folder.is_dir():
+                raise CollectionNotFound(f"there is no collection {collection_id}")
+            found = Collection(folder, collection_id, engine=self._engine)
+            self._open[collection_id] = found
+        return found
+
+    def _aside(self, collection_id: str) -> Path:
+        return self._folder / f"{_ASIDE}{collection_id}-{uuid.uuid4().hex}"
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise CollectionError("the catalog is closed")
+
+
+def _lock(root: Path) -> int:
+    """Takes the data folder for this process and returns the descriptor that holds it."""
+    descriptor = os.open(root / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        holder = os.pread(descriptor, 32, 0).decode("ascii", "replace").strip() or "unknown"
+        os.close(descriptor)
+        raise CollectionBusy(f"the data folder {root} is in use by process {holder}") from error
+    os.ftruncate(descriptor, 0)
+    os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+    return descriptor
+
+
+@contextmanager
+def _clear_errors(what: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise CollectionError(f"{what}: {(error.strerror or 'input/output error').lower()}") from error

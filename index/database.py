@@ -1,0 +1,158 @@
+"""One SQLite database: a writer, a pool of readers, and errors in the room's own words."""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.parse import quote
+
+from twinlens.index import schema
+from twinlens.index.errors import CollectionError, CorruptCollection
+
+_NOT_DAMAGE = {
+    sqlite3.SQLITE_FULL: "the disk is full",
+    sqlite3.SQLITE_READONLY: "the data folder is read-only",
+    sqlite3.SQLITE_CANTOPEN: "its database cannot be opened (missing, or no permission)",
+    sqlite3.SQLITE_PERM: "no permission to open its database",
+    sqlite3.SQLITE_IOERR: "the disk reports an error",
+    sqlite3.SQLITE_BUSY: "another program is using its database",
+    sqlite3.SQLITE_LOCKED: "its database is locked",
+    sqlite3.SQLITE_PROTOCOL: "its database is locked",
+    sqlite3.SQLITE_NOMEM: "out of memory",
+}
+
+
+@contextmanager
+def translated(name: str) -> Iterator[None]:
+    """Turns SQLite's errors into ours; `name` says which collection is meant.
+
+    Our statements are constant, so whatever SQLite does not blame on disk, memory or permission means a damaged file.
+
+    Raises:
+        CorruptCollection: the file is damaged.
+        CollectionError: disk full, read-only, and the like; the last commit stands.
+    """
+    try:
+        yield
+    except sqlite3.ProgrammingError:
+        raise  # ours to mend, not the file's fault
+    except sqlite3.DatabaseError as error:
+        code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT) & 0xFF
+        reason = _NOT_DAMAGE.get(code)
+        if reason is not None:
+            raise CollectionError(f"{name}: {reason}; what was stored before is unchanged") from error
+        raise CorruptCollection(
+            f"{name}: its database is damaged ({_one_line(error)}); restore it from a copy"
+        ) from error
+
+
+class Database:
+    """An open database. Any number of threads may read; callers take care that one writes at a time."""
+
+    def __init__(self, path: Path, name: str) -> None:
+        """Opens it and brings its schema up to date.
+
+        Args:
+            path: The file, which must exist.
+            name: What to call it in errors, such as "collection photos".
+
+        Raises:
+            CorruptCollection: damaged, or of a newer schema.
+            CollectionError: it cannot be opened.
+        """
+        self._path = path
+        self._name = name
+        self._idle: list[sqlite3.Connection] = []
+        self._lock = threading.Lock()
+        with translated(name):
+            self._writer = _connect(path)
+            try:
+                self._writer.execute("PRAGMA journal_mode = WAL")
+                self._writer.execute("PRAGMA synchronous = FULL")
+                self._writer.execute("PRAGMA foreign_keys = ON")
+                schema.migrate(self._writer, name)
+            except BaseException:
+                self._writer.close()
+                raise
+
+    @contextmanager
+    def read(self) -> Iterator[sqlite3.Connection]:
+        """Lends a connection for reading; what is read inside is one consistent moment."""
+        with translated(self._name):
+            with self._lock:
+                connection = self._idle.pop() if self._idle else None
+            if connection is None:
+                connection = _connect(self._path)
+                connection.execute("PRAGMA query_only = ON")
+            try:
+                connection.execute("BEGIN")
+                yield connection
+                connection.execute("COMMIT")
+            except BaseException:
+                connection.close()
+                raise
+            with self._lock:
+                self._idle.append(connection)
+
+    @contextmanager
+    def write(self) -> Iterator[sqlite3.Connection]:
+        """Lends the writer inside a transaction, committed to disk at the end, undone after an error."""
+        with translated(self._name):
+            self._writer.execute("BEGIN IMMEDIATE")
+            try:
+                yield self._writer
+                self._writer.execute("COMMIT")
+            except BaseException:
+                if self._writer.in_transaction:
+                    self._writer.execute("ROLLBACK")
+                raise
+
+    def close(self) -> None:
+        """Moves the write-ahead log into the database and closes all connections."""
+        with self._lock:
+            idle, self._idle = self._idle, []
+        for connection in idle:
+            connection.close()
+        try:
+            with translated(self._name):
+                self._writer.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        finally:
+            self._writer.close()
+
+
+def create_database(path: Path, name: str) -> sqlite3.Connection:
+    """Makes a new database with its tables and returns a connection to fill it with; the caller closes it."""
+    with translated(name):
+        connection = _connect(path, mode="rwc")
+        try:
+            schema.create(connection)
+            connection.execute("PRAGMA synchronous = FULL")
+            connection.execute("PRAGMA foreign_keys = ON")
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+
+def _connect(path: Path, mode: str = "rw") -> sqlite3.Connection:
+    """Opens a connection in autocommit mode; a missing file is not created unless the mode says so."""
+    connection = sqlite3.connect(
+        f"file:{quote(str(path.absolute()))}?mode={mode}",
+        uri=True,
+        isolation_level=None,
+        check_same_thread=False,
+    )
+    try:
+        connection.execute("PRAGMA trusted_schema = OFF")
+        connection.execute("PRAGMA cell_size_check = ON")
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _one_line(error: BaseException) -> str:
+    return " ".join(str(error).split())

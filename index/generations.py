@@ -1,0 +1,132 @@
+"""The statements on generations, and the active one in memory."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from twinlens.index.errors import CorruptCollection, InvalidArgument
+from twinlens.index.item import Modality
+from twinlens.index.protocol import VectorIndex
+from twinlens.index.store import Row, stream_vectors
+
+EngineFactory = Callable[[int], VectorIndex]
+"""Makes an empty engine for vectors of a given dimension."""
+
+
+@dataclass(frozen=True, slots=True)
+class Generation:
+    """Vectors of one space."""
+
+    number: int
+    space_id: str
+    dimension: int
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedGeneration:
+    """A generation with its engines, one per modality. Searches hold on to the one they began with."""
+
+    generation: Generation
+    engines: Mapping[Modality, VectorIndex]
+
+    def replace(self, vectors: Mapping[int, Mapping[Modality, NDArray[np.float32]]]) -> None:
+        """Takes over what was committed for these keys; modalities not given vanish."""
+        for modality, engine in self.engines.items():
+            given = {key: of_item[modality] for key, of_item in vectors.items() if modality in of_item}
+            gone = [key for key in vectors if key not in given]
+            if given:
+                engine.upsert(np.array(list(given), dtype=np.int64), np.stack(list(given.values())))
+            if gone:
+                engine.delete(np.array(gone, dtype=np.int64))
+
+
+@dataclass(slots=True)
+class Fill:
+    """Where the filling of a generation stands: it need not start from the first key every time.
+
+    Attributes:
+        first: No item below this key was missing when last asked.
+        handed_out: Item id to the row whose content is being embedded; one replaced since then stays missing.
+    """
+
+    first: int = 0
+    handed_out: dict[str, Row] = field(default_factory=dict)
+
+
+def find_active(connection: sqlite3.Connection, name: str) -> tuple[Generation, float]:
+    """The active generation, and when the collection was created (seconds since the epoch)."""
+    row = connection.execute(
+        "SELECT number, space_id, dimension, collection.created_s FROM collection"
+        " JOIN generations ON number = active_generation",
+    ).fetchone()
+    if row is None:
+        raise CorruptCollection(f"{name}: its database names no active generation")
+    return Generation(*row[:3]), float(row[3])
+
+
+def find_generation(connection: sqlite3.Connection, number: int, name: str) -> Generation:
+    """A generation by number.
+
+    Raises:
+        InvalidArgument: there is none of that number.
+    """
+    row = connection.execute(
+        "SELECT number, space_id, dimension FROM generations WHERE number = ?",
+        (number,),
+    ).fetchone()
+    if row is None:
+        raise InvalidArgument(f"{name} has no generation {number}")
+    return Generation(*row)
+
+
+def newest_of_space(connection: sqlite3.Connection, space_id: str) -> Generation | None:
+    """The newest generation of a space, if there is one."""
+    row = connection.execute(
+        "SELECT number, space_id, dimension FROM generations WHERE space_id = ? ORDER BY number DESC LIMIT 1",
+        (space_id,),
+    ).fetchone()
+    return None if row is None else Generation(*row)
+
+
+def insert_generation(connection: sqlite3.Connection, space_id: str, dimension: int, now_s: float) -> int:
+    """Adds an empty generation and returns its number."""
+    cursor = connection.execute(
+        "INSERT INTO generations (space_id, dimension, created_s) VALUES (?, ?, ?)",
+        (space_id, dimension, now_s),
+    )
+    return int(cursor.lastrowid or 0)
+
+
+def set_active(connection: sqlite3.Connection, number: int) -> None:
+    """Points the collection at a generation."""
+    connection.execute("UPDATE collection SET active_generation = ?", (number,))
+
+
+def delete_generation(connection: sqlite3.Connection, number: int) -> None:
+    """Removes a generation and its vectors."""
+    connection.execute("DELETE FROM vectors WHERE generation = ?", (number,))
+    connection.execute("DELETE FROM embedded WHERE generation = ?", (number,))
+    connection.execute("DELETE FROM generations WHERE number = ?", (number,))
+
+
+def count_missing(connection: sqlite3.Connection, number: int) -> int:
+    """How many items a generation has not dealt with."""
+    row = connection.execute(
+        "SELECT count(*) FROM items"
+        " WHERE NOT EXISTS (SELECT 1 FROM embedded WHERE item = items.key AND generation = ?)",
+        (number,),
+    ).fetchone()
+    return int(row[0])
+
+
+def load(connection: sqlite3.Connection, generation: Generation, engine: EngineFactory, name: str) -> LoadedGeneration:
+    """Builds the engines of a generation from its stored vectors."""
+    engines = {modality: engine(generation.dimension) for modality in Modality}
+    for modality, keys, vectors in stream_vectors(connection, generation.number, generation.dimension, name):
+        engines[modality].upsert(keys, vectors)
+    return LoadedGeneration(generation, engines)

@@ -1,0 +1,42 @@
+"""From an engine's keys to hits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+
+from twinlens.index.item import Hit, Item
+from twinlens.index.protocol import VectorIndex, Vectors
+
+
+def live_hits(
+    engine: VectorIndex,
+    queries: Vectors,
+    top_k: int,
+    fetch: Callable[[Iterable[int]], Mapping[int, Item]],
+    *,
+    exact: bool = False,
+) -> list[list[Hit]]:
+    """Searches and looks the items up; asks for more where an item was deleted in between.
+
+    Args:
+        engine: What finds keys.
+        queries: Unit vectors, shape (q, d).
+        top_k: How many hits at most, from 1.
+        fetch: The items of those keys that exist, in one query.
+        exact: Passed on to the engine.
+
+    Returns:
+        Per query the hits, best first: `top_k` of them while there are as many.
+    """
+    wanted = top_k
+    while True:
+        scores, keys = engine.search(queries, wanted, exact=exact)
+        distinct = set(keys.ravel().tolist())
+        items = fetch(distinct)
+        hits = [
+            [Hit(items[key], score) for key, score in zip(of_keys, of_scores, strict=True) if key in items][:top_k]
+            for of_keys, of_scores in zip(keys.tolist(), scores.tolist(), strict=True)
+        ]
+        if keys.shape[1] < wanted or all(len(of_query) == top_k for of_query in hits):
+            return hits
+        wanted += len(distinct) - len(items)

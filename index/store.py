@@ -1,0 +1,226 @@
+"""The statements on items and vectors. Every value is a parameter; lists of ids travel as one JSON parameter."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from twinlens.index.errors import CorruptCollection
+from twinlens.index.item import Item, Modality
+from twinlens.index.prepare import PreparedItem
+from twinlens.index.protocol import Keys, Vectors
+
+_COLUMNS = "id, uri, caption, metadata, content_hash, blob IS NOT NULL, created_s, updated_s"
+_FLOAT = np.dtype("<f4")
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """What identifies a stored item: its key, never used again, and how often it was replaced."""
+
+    key: int
+    revision: int
+    blob: str | None
+
+
+def find_rows(connection: sqlite3.Connection, ids: Iterable[str]) -> dict[str, Row]:
+    """The rows of those ids that exist."""
+    found = connection.execute(
+        "SELECT id, key, revision, blob FROM items WHERE id IN (SELECT value FROM json_each(?))",
+        (json.dumps(list(ids)),),
+    )
+    return {item_id: Row(key, revision, blob) for item_id, key, revision, blob in found}
+
+
+def put_item(connection: sqlite3.Connection, item: PreparedItem, old: Row | None, now_s: float) -> int:
+    """Inserts an item or replaces all of it, vectors of every generation included; returns its key."""
+    values = (item.uri, item.caption, item.metadata, item.content_hash, item.blob, now_s)
+    if old is None:
+        cursor = connection.execute(
+            "INSERT INTO items (uri, caption, metadata, content_hash, blob, updated_s, created_s, id, revision)"
+            " VALUES (?, ?, ?, ?, ?, ?, ?, ?, 1)",
+            (*values, now_s, item.id),
+        )
+        return int(cursor.lastrowid or 0)
+    connection.execute(
+        "UPDATE items SET uri = ?, caption = ?, metadata = ?, content_hash = ?, blob = ?, updated_s = ?,"
+        " revision = revision + 1 WHERE key = ?",
+        (*values, old.key),
+    )
+    connection.execute("DELETE FROM embedded WHERE item = ?", (old.key,))
+    return old.key
+
+
+def put_vectors(
+    connection: sqlite3.Connection,
+    generation: int,
+    vectors: Mapping[int, Mapping[Modality, NDArray[np.float32]]],
+) -> None:
+    """Stores items' vectors of one generation in place of those there; none means there is nothing to embed."""
+    keys = [(generation, key) for key in vectors]
+    connection.executemany("DELETE FROM embedded WHERE generation = ? AND item = ?", keys)
+    connection.executemany("INSERT INTO embedded (generation, item) VALUES (?, ?)", keys)
+    connection.executemany(
+        "INSERT INTO vectors (generation, item, modality, vector) VALUES (?, ?, ?, ?)",
+        [
+            (generation, key, str(modality), vector.astype(_FLOAT, copy=False).tobytes())
+            for key, of_item in vectors.items()
+            for modality, vector in of_item.items()
+        ],
+    )
+
+
+def delete_items(connection: sqlite3.Connection, keys: Iterable[int]) -> None:
+    """Removes items and their vectors."""
+    connection.executemany("DELETE FROM items WHERE key = ?", [(key,) for key in keys])
+
+
+def unnamed_blobs(connection: sqlite3.Connection, digests: Iterable[str]) -> list[str]:
+    """Those hashes that no row names."""
+    return [
+        digest
+        for digest in digests
+        if connection.execute("SELECT 1 FROM items WHERE blob = ? LIMIT 1", (digest,)).fetchone() is None
+    ]
+
+
+def all_blobs(connection: sqlite3.Connection) -> set[str]:
+    """Every hash that a row names."""
+    return {digest for (digest,) in connection.execute("SELECT blob FROM items WHERE blob IS NOT NULL")}
+
+
+def count_items(connection: sqlite3.Connection) -> int:
+    """How many items there are."""
+    return int(connection.execute("SELECT count(*) FROM items").fetchone()[0])
+
+
+def items_by_key(connection: sqlite3.Connection, keys: Iterable[int], name: str) -> dict[int, Item]:
+    """The items of those keys that exist, in one query."""
+    rows = connection.execute(
+        f"SELECT key, {_COLUMNS} FROM items WHERE key IN (SELECT value FROM json_each(?))",  # noqa: S608 - constants
+        (json.dumps(list(keys)),),
+    )
+    return {row[0]: _item(row[1:], name) for row in rows}
+
+
+def item_by_id(connection: sqlite3.Connection, item_id: str, name: str) -> Item | None:
+    """One item, if it exists."""
+    row = connection.execute(f"SELECT {_COLUMNS} FROM items WHERE id = ?", (item_id,)).fetchone()  # noqa: S608
+    return None if row is None else _item(row, name)
+
+
+def page_of_items(connection: sqlite3.Connection, after: str, limit: int, name: str) -> list[Item]:
+    """Items in the order of their ids, from the one behind `after`."""
+    page = f"SELECT {_COLUMNS} FROM items WHERE id > ? ORDER BY id LIMIT ?"  # noqa: S608 - constants
+    rows = connection.execute(page, (after, limit))
+    return [_item(row, name) for row in rows]
+
+
+def missing_items(
+    connection: sqlite3.Connection,
+    generation: int,
+    keys: range,
+    limit: int,
+    name: str,
+) -> list[tuple[Row, Item]]:
+    """Items that a generation has not dealt with, by key, within a range of keys."""
+    rows = connection.execute(
+        f"SELECT key, revision, blob, {_COLUMNS} FROM items"  # noqa: S608 - constants
+        " WHERE key >= ? AND key < ?"
+        " AND NOT EXISTS (SELECT 1 FROM embedded WHERE item = items.key AND generation = ?) ORDER BY key LIMIT ?",
+        (keys.start, keys.stop, generation, limit),
+    )
+    return [(Row(*row[:3]), _item(row[3:], name)) for row in rows]
+
+
+def vector_of(
+    connection: sqlite3.Connection,
+    generation: int,
+    item_id: str,
+    modality: Modality,
+    dimension: int,
+    name: str,
+) -> NDArray[np.float32] | None:
+    """One stored vector, shape (d,), if there is one."""
+    row = connection.execute(
+        "SELECT key, vector FROM items JOIN vectors ON vectors.item = items.key"
+        " WHERE items.id = ? AND vectors.generation = ? AND vectors.modality = ?",
+        (item_id, generation, str(modality)),
+    ).fetchone()
+    return None if row is None else decode_vectors([row[0]], [row[1]], dimension, name)[0]
+
+
+def page_of_vectors(
+    connection: sqlite3.Connection,
+    generation: int,
+    modality: Modality,
+    after: int,
+    limit: int,
+) -> list[tuple[int, str, bytes]]:
+    """Key, id and stored vector in the order of keys, from the one behind `after`."""
+    return connection.execute(
+        "SELECT vectors.item, items.id, vectors.vector FROM vectors JOIN items ON items.key = vectors.item"
+        " WHERE vectors.generation = ? AND vectors.item > ? AND vectors.modality = ? ORDER BY vectors.item LIMIT ?",
+        (generation, after, str(modality), limit),
+    ).fetchall()
+
+
+def stream_vectors(
+    connection: sqlite3.Connection,
+    generation: int,
+    dimension: int,
+    name: str,
+    *,
+    batch: int = 4096,
+) -> Iterator[tuple[Modality, Keys, Vectors]]:
+    """All vectors of a generation in one pass, in batches of one modality each.
+
+    Raises:
+        CorruptCollection: a vector has another length than the generation's dimension, or is not of length one.
+    """
+    cursor = connection.execute("SELECT modality, item, vector FROM vectors WHERE generation = ?", (generation,))
+    while rows := cursor.fetchmany(batch):
+        for modality in Modality:
+            keys = [key for kind, key, _ in rows if kind == modality]
+            if keys:
+                blobs = [blob for kind, _, blob in rows if kind == modality]
+                yield modality, np.array(keys, dtype=np.int64), decode_vectors(keys, blobs, dimension, name)
+
+
+def decode_vectors(keys: Sequence[int], blobs: Sequence[bytes], dimension: int, name: str) -> Vectors:
+    """Reads stored vectors, shape (n, d), and refuses what cannot have been written by us."""
+    for key, blob in zip(keys, blobs, strict=True):
+        if len(blob) != dimension * _FLOAT.itemsize:
+            raise CorruptCollection(
+                f"{name}: the vector of item number {key} has {len(blob)} bytes, "
+                f"but dimension {dimension} needs {dimension * _FLOAT.itemsize}",
+            )
+    vectors = np.frombuffer(b"".join(blobs), dtype=_FLOAT).reshape(len(blobs), dimension).astype(np.float32, copy=False)
+    with np.errstate(over="ignore", invalid="ignore"):
+        good = np.abs(np.einsum("nd,nd->n", vectors, vectors) - 1) < 1e-3
+    if not good.all():
+        raise CorruptCollection(f"{name}: the vector of item number {keys[int(np.argmin(good))]} is damaged")
+    return vectors
+
+
+def _item(row: tuple[object, ...], name: str) -> Item:
+    item_id, uri, caption, metadata, content_hash, has_image, created_s, updated_s = row
+    try:
+        decoded = json.loads(str(metadata))
+    except (ValueError, RecursionError) as error:
+        raise CorruptCollection(f"{name}: the metadata of item {item_id!r} is damaged") from error
+    return Item(
+        id=str(item_id),
+        uri=str(uri),
+        caption=str(caption),
+        metadata=decoded,
+        content_hash=str(content_hash),
+        has_image=bool(has_image),
+        created_s=float(str(created_s)),
+        updated_s=float(str(updated_s)),
+    )
