@@ -13,7 +13,7 @@ from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 from twinlens.index import generations
-from twinlens.index.collection import DATABASE_FILE, Collection
+from twinlens.index.collection import Collection
 from twinlens.index.database import create_database
 from twinlens.index.durable import make_folder, sync_folder
 from twinlens.index.errors import (
@@ -26,6 +26,8 @@ from twinlens.index.errors import (
 from twinlens.index.flat import FlatIndex
 from twinlens.index.generations import EngineFactory
 from twinlens.index.ids import check_collection_id
+from twinlens.index.paging import check_limit
+from twinlens.index.state import DATABASE_FILE
 
 _ASIDE = "."  # no collection's id begins so: what is being made or removed is never seen
 
@@ -53,8 +55,8 @@ class Catalog:
         with _clear_errors(f"the data folder {root}"):
             make_folder(self._folder)
             self._lock_file = _lock(Path(root))
-            for leftover in self._folder.glob(f"{_ASIDE}*"):
-                shutil.rmtree(leftover, ignore_errors=True)
+        for leftover in self._folder.glob(f"{_ASIDE}*"):
+            shutil.rmtree(leftover, ignore_errors=True)
 
     def create(self, id: str, *, space_id: str, dimension: int) -> Collection:  # noqa: A002 - the callers' word
         """Makes an empty collection.
@@ -109,8 +111,7 @@ class Catalog:
 
     def list(self, *, after: str = "", limit: int = 100) -> list[Collection]:
         """A page of collections in the order of their ids, from the one behind `after`."""
-        if limit < 1:
-            raise InvalidArgument(f"the limit is {limit}, but must be at least 1")
+        check_limit(limit)
         with self._changing:
             self._check_open()
             ids = sorted(

@@ -6,6 +6,7 @@ import json
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -208,19 +209,19 @@ def decode_vectors(keys: Sequence[int], blobs: Sequence[bytes], dimension: int, 
     return vectors
 
 
-def _item(row: tuple[object, ...], name: str) -> Item:
+def _item(row: tuple[Any, ...], name: str) -> Item:
     item_id, uri, caption, metadata, content_hash, has_image, created_s, updated_s = row
     try:
-        decoded = json.loads(str(metadata))
+        decoded = json.loads(metadata)
     except (ValueError, RecursionError) as error:
         raise CorruptCollection(f"{name}: the metadata of item {item_id!r} is damaged") from error
     return Item(
-        id=str(item_id),
-        uri=str(uri),
-        caption=str(caption),
+        id=item_id,
+        uri=uri,
+        caption=caption,
         metadata=decoded,
-        content_hash=str(content_hash),
+        content_hash=content_hash,
         has_image=bool(has_image),
-        created_s=float(str(created_s)),
-        updated_s=float(str(updated_s)),
+        created_s=created_s,
+        updated_s=updated_s,
     )

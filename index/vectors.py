@@ -35,11 +35,11 @@ def unit_vectors(array: ArrayLike, dimension: int, *, what: str = "vector") -> N
     if given.dtype.kind not in "fiu":
         raise InvalidVector(f"{what}: expected real numbers, got {given.dtype}")
     wide = given.astype(np.float64)
-    finite: NDArray[np.bool_] = np.isfinite(wide).all(axis=1)
+    finite = np.asarray(np.isfinite(wide).all(axis=1))
     if not finite.all():
         raise InvalidVector(f"{_name(what, finite)} has values that are not finite (NaN or infinity)")
     largest = np.abs(wide).max(axis=1, keepdims=True)
-    nonzero: NDArray[np.bool_] = largest[:, 0] > 0
+    nonzero = largest[:, 0] > 0
     if not nonzero.all():
         raise InvalidVector(f"{_name(what, nonzero)} is all zeros, which has no direction")
     wide /= largest  # squares can neither overflow nor vanish now
@@ -47,6 +47,6 @@ def unit_vectors(array: ArrayLike, dimension: int, *, what: str = "vector") -> N
     return np.ascontiguousarray(wide, dtype=np.float32)
 
 
-def _name(what: str, good: NDArray[np.bool_]) -> str:
+def _name(what: str, good: NDArray[Any]) -> str:
     """Says which row is meant, where there are several."""
     return what if len(good) == 1 else f"{what} {int(np.argmin(good))}"

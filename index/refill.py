@@ -1,0 +1,131 @@
+"""Filling a generation beside the active one, and making it the active one."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from numpy.typing import NDArray
+
+from twinlens.index import generations, store
+from twinlens.index.errors import InvalidArgument
+from twinlens.index.generations import Fill
+from twinlens.index.item import Item, Modality
+from twinlens.index.paging import check_limit
+from twinlens.index.prepare import prepare_vectors
+from twinlens.index.state import CollectionState
+
+_ALL_KEYS = 2**63 - 1
+
+
+class Refill:
+    """The work on generations of one collection, behind the methods of `Collection`."""
+
+    def __init__(self, state: CollectionState) -> None:
+        self._state = state
+        self._fills: dict[int, Fill] = {}  # guarded by state.writing
+
+    def begin(self, *, space_id: str, dimension: int) -> int:
+        """Starts a generation to be filled beside the active one, or goes on with one of that space.
+
+        Returns:
+            Its number. Where that space is the active one already, its number, with nothing missing.
+
+        Raises:
+            InvalidArgument: the dimension is below 1, or not that of the space.
+        """
+        with self._state.use(), self._state.writing, self._state.database.write() as connection:
+            if not space_id or dimension < 1:
+                raise InvalidArgument(f"a generation needs a space and a dimension from 1, not {dimension}")
+            active = self._state.current_while_writing().generation
+            found = active if active.space_id == space_id else generations.newest_of_space(connection, space_id)
+            if found is None:
+                return generations.insert_generation(connection, space_id, dimension, time.time())
+            if found.dimension != dimension:
+                raise InvalidArgument(
+                    f"space {space_id} has dimension {found.dimension} in {self._state.name}, not {dimension}",
+                )
+            return found.number
+
+    def missing(self, generation: int, *, limit: int) -> list[Item]:
+        """Items that a generation has not dealt with, at most `limit`; empty once there are none.
+
+        One filler at a time: `write` takes its vectors to be made from the items as last returned here.
+        """
+        check_limit(limit)
+        name = self._state.name
+        with self._state.use(), self._state.writing, self._state.database.read() as connection:
+            generations.find_generation(connection, generation, name)
+            fill = self._fills.setdefault(generation, Fill())
+            found = store.missing_items(connection, generation, range(fill.first, _ALL_KEYS), limit, name)
+            rest = limit - len(found)
+            if rest:  # items before may have been replaced meanwhile
+                found += store.missing_items(connection, generation, range(fill.first), rest, name)
+            fill.first = min((row.key for row, _ in found), default=0)
+            fill.handed_out.update((item.id, row) for row, item in found)
+            return [item for _, item in found]
+
+    def write(self, generation: int, vectors: Mapping[str, Mapping[Modality, NDArray[Any]]]) -> None:
+        """Stores vectors of a generation for items that exist already.
+
+        Items deleted meanwhile are ignored, and so are those replaced since `missing` named them: these stay missing.
+
+        Args:
+            generation: Its number.
+            vectors: Item id to vectors of shape (d,) per modality; empty where there is nothing to embed.
+
+        Raises:
+            InvalidArgument: no such generation.
+            InvalidVector: a vector is unusable.
+        """
+        with self._state.use(), self._state.writing:
+            loaded = self._state.current_while_writing()
+            with self._state.database.write() as connection:
+                target = generations.find_generation(connection, generation, self._state.name)
+                rows = store.find_rows(connection, vectors)
+                handed_out = self._fills.setdefault(generation, Fill()).handed_out
+                by_key = {
+                    row.key: prepare_vectors(vectors[item_id], target.dimension, item_id)
+                    for item_id, row in rows.items()
+                    if handed_out.get(item_id, row) == row
+                }
+                store.put_vectors(connection, generation, by_key)
+            for item_id in vectors:
+                handed_out.pop(item_id, None)
+            if generation == loaded.generation.number:
+                self._state.follow(loaded, by_key)
+
+    def activate(self, generation: int) -> None:
+        """Makes a complete generation the active one, in one step; the one before stays until it is dropped.
+
+        Raises:
+            InvalidArgument: no such generation, or items are missing in it.
+        """
+        with self._state.use(), self._state.writing:
+            if self._state.current_while_writing().generation.number == generation:
+                return
+            with self._state.database.read() as connection:
+                target = generations.find_generation(connection, generation, self._state.name)
+                missing = generations.count_missing(connection, generation)
+                if missing:
+                    raise InvalidArgument(f"generation {generation} of {self._state.name} still misses {missing} items")
+            loaded = self._state.load(target)
+            with self._state.database.write() as connection:
+                generations.set_active(connection, generation)
+            self._state.switch(loaded)
+            self._fills.pop(generation, None)
+
+    def drop(self, generation: int) -> None:
+        """Removes a generation and its vectors.
+
+        Raises:
+            InvalidArgument: no such generation, or it is the active one.
+        """
+        with self._state.use(), self._state.writing:
+            if self._state.current_while_writing().generation.number == generation:
+                raise InvalidArgument(f"generation {generation} of {self._state.name} is active and cannot be dropped")
+            with self._state.database.write() as connection:
+                generations.find_generation(connection, generation, self._state.name)
+                generations.delete_generation(connection, generation)
+            self._fills.pop(generation, None)

@@ -1,0 +1,142 @@
+"""What the parts of an open collection share: files, engines, and who may do what when."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from twinlens.index import generations, store
+from twinlens.index.blobs import BlobStore
+from twinlens.index.database import Database
+from twinlens.index.errors import CollectionError, CollectionNotFound, SpaceMismatch
+from twinlens.index.generations import EngineFactory, Generation, LoadedGeneration
+from twinlens.index.item import Modality
+from twinlens.index.rwlock import ReadWriteLock
+
+DATABASE_FILE = "collection.db"
+BLOB_FOLDER = "blobs"
+
+
+class CollectionState:
+    """An open database, its blobs, and the engines of the active generation.
+
+    Attributes:
+        name: What to call the collection in errors, such as "collection photos".
+        database: The truth.
+        blobs: The originals.
+        writing: Held from before a commit until the engines have followed it, so that both change in one order.
+        created_s: When the collection was created, in seconds since the epoch.
+    """
+
+    def __init__(self, folder: Path, name: str, engine: EngineFactory) -> None:
+        """Opens the files and loads the active vectors.
+
+        Args:
+            folder: Where the collection lies; nobody else may have it open.
+            name: What to call it in errors.
+            engine: Makes the engines that search.
+
+        Raises:
+            CorruptCollection: damaged, or of a newer schema.
+            EngineUnavailable: the engine's package is not installed.
+        """
+        self.name = name
+        self.writing = threading.Lock()
+        self._engine = engine
+        self._gate = ReadWriteLock()  # held for reading by every call, for writing while closing
+        self._closed = False
+        path = folder / DATABASE_FILE
+        crashed = path.with_name(f"{DATABASE_FILE}-wal").exists()  # SQLite removes it on a clean close
+        self.database = Database(path, name)
+        try:
+            self.blobs = BlobStore(folder / BLOB_FOLDER, name)
+            with self.database.read() as connection:
+                active, self.created_s = generations.find_active(connection, name)
+                self._loaded: LoadedGeneration | None = generations.load(connection, active, engine, name)
+                if crashed:
+                    self.blobs.sweep(store.all_blobs(connection))
+        except BaseException:
+            self.database.close()
+            raise
+
+    @contextmanager
+    def use(self) -> Iterator[None]:
+        """Keeps the collection open for the length of a call.
+
+        Raises:
+            CollectionNotFound: it was closed or deleted.
+        """
+        with self._gate.read():
+            if self._closed:
+                raise CollectionNotFound(f"{self.name} is no longer open")
+            yield
+
+    def current(self) -> LoadedGeneration:
+        """The active generation. Callers must not hold `writing`."""
+        loaded = self._loaded
+        if loaded is None:
+            with self.writing:
+                return self.current_while_writing()
+        return loaded
+
+    def current_while_writing(self) -> LoadedGeneration:
+        """The active generation; built from the truth again if the engines could not follow an earlier commit."""
+        if self._loaded is None:
+            with self.database.read() as connection:
+                active, _ = generations.find_active(connection, self.name)
+            self._loaded = self.load(active)
+        return self._loaded
+
+    def load(self, generation: Generation) -> LoadedGeneration:
+        """Builds the engines of a generation from the truth."""
+        with self.database.read() as connection:
+            return generations.load(connection, generation, self._engine, self.name)
+
+    def switch(self, loaded: LoadedGeneration) -> None:
+        """Lets searches that begin from now on use this generation; those that run keep theirs."""
+        self._loaded = loaded
+
+    def follow(self, loaded: LoadedGeneration, vectors: Mapping[int, Mapping[Modality, NDArray[np.float32]]]) -> None:
+        """Brings the engines to what was committed. Should that fail, the commit stands and they are built again."""
+        try:
+            loaded.replace(vectors)
+        except BaseException as error:
+            self._loaded = None
+            if not isinstance(error, Exception):
+                raise
+
+    def check_space(self, loaded: LoadedGeneration, space_id: str) -> int:
+        """Returns the dimension if the space is that of the generation.
+
+        Raises:
+            SpaceMismatch: it is another; both are named.
+        """
+        active = loaded.generation
+        if space_id != active.space_id:
+            raise SpaceMismatch(f"{self.name} holds vectors of space {active.space_id}, not of space {space_id}")
+        return active.dimension
+
+    def discard_blobs(self, digests: set[str]) -> None:
+        """Removes the blobs among these that no item has any more. Callers must not hold `writing`.
+
+        What led here is done or undone already, so trouble with the disk only means that they stay.
+        """
+        if digests:
+            with suppress(CollectionError), self.writing, self.database.read() as connection:
+                self.blobs.discard(store.unnamed_blobs(connection, digests))
+
+    def close(self) -> None:
+        """Waits for running calls and closes everything; later calls raise CollectionNotFound."""
+        with self._gate.write():
+            if self._closed:
+                return
+            self._closed = True
+            if self._loaded is not None:
+                for engine in self._loaded.engines.values():
+                    engine.close()
+            self.database.close()
