@@ -1,0 +1,118 @@
+"""Commands of the server."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import click
+import typer
+
+if TYPE_CHECKING:
+    from twinlens.server.core.reindex import Progress
+
+
+def serve(
+    data: Annotated[Path | None, typer.Option(help="Folder that keeps the collections; made if missing.")] = None,
+    bundle: Annotated[
+        Path | None, typer.Option(help="Folder of the model. Default: the one DATA was served with before.")
+    ] = None,
+    host: Annotated[str | None, typer.Option(help="Address to listen on.  [default: 127.0.0.1]")] = None,
+    port: Annotated[int | None, typer.Option(help="Port; 0 picks a free one.  [default: 50051]")] = None,
+    port_file: Annotated[Path | None, typer.Option(help="File the port is written to once the server serves.")] = None,
+    provider: Annotated[str | None, typer.Option(help="auto, cpu or cuda.  [default: auto]")] = None,
+    grace_s: Annotated[
+        float | None, typer.Option("--grace", help="Seconds running calls have to finish on SIGTERM.  [default: 10]")
+    ] = None,
+    log_level: Annotated[str | None, typer.Option(help="debug, info, warning or error.  [default: info]")] = None,
+    config: Annotated[
+        Path | None, typer.Option(help="TOML file of settings; TWINLENS_… variables and options overrule it.")
+    ] = None,
+) -> None:
+    """Serve embeddings, search and labels over gRPC.
+
+    There is no authentication and no encryption yet: whoever reaches the port may read and write everything.
+    Keep it on 127.0.0.1, or behind something that checks who calls.
+    """
+    from twinlens.server.core.active import StartError
+    from twinlens.server.logs import configure_logging
+    from twinlens.server.serve import serve as run
+    from twinlens.server.settings import SettingsError, load_settings
+
+    try:
+        settings = load_settings(
+            config,
+            data=data,
+            bundle=bundle,
+            host=host,
+            port=port,
+            port_file=port_file,
+            provider=provider,
+            grace_s=grace_s,
+            log_level=log_level,
+        )
+    except SettingsError as error:
+        raise click.ClickException(str(error)) from None
+    configure_logging(settings.log_level)
+    try:
+        run(settings)
+    except StartError as error:
+        raise click.ClickException(str(error)) from None
+
+
+def reindex(
+    local: Annotated[Path, typer.Option(help="Data folder whose collections are moved; must not be served meanwhile.")],
+    bundle: Annotated[Path, typer.Option(help="Folder of the new model.")],
+    json_output: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+) -> None:
+    """Embed every item again with another model, then serve with it from now on.
+
+    Can be interrupted and run again: what is done stays done, and until the end the old model is the active one.
+    """
+    import json
+
+    from twinlens.server.core.active import StartError
+    from twinlens.server.reindexing import reindex_folder
+    from twinlens.server.settings import SettingsError, load_settings
+
+    try:
+        settings = load_settings()
+        with _progress() as show:
+            report = reindex_folder(local, bundle, settings, show)
+    except (StartError, SettingsError) as error:
+        raise click.ClickException(str(error)) from None
+    for entry in report.unembeddable:
+        click.echo(f"{entry.collection}/{entry.id}: not embedded: {entry.reason}", err=True)
+    if json_output:
+        failed = [{"collection": e.collection, "id": e.id, "reason": e.reason} for e in report.unembeddable]
+        click.echo(json.dumps({"collections": report.collections, "items": report.items, "unembeddable": failed}))
+    else:
+        click.echo(f"{report.items} items of {report.collections} collections moved to {bundle}")
+
+
+@contextmanager
+def _progress() -> Iterator[Callable[[Progress], None]]:
+    """A bar on a terminal, plain lines otherwise; both on stderr."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn, TimeRemainingColumn
+    from rich.progress import Progress as Bars
+
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield lambda now: click.echo(f"{now.collection}: {now.done} of {now.total}", err=True)
+        return
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Bars(*columns, console=console) as bars:
+        tasks: dict[str, TaskID] = {}
+
+        def show(now: Progress) -> None:
+            if now.collection not in tasks:
+                tasks[now.collection] = bars.add_task(now.collection, total=now.total)
+            bars.update(tasks[now.collection], completed=now.done)
+
+        yield show
+
+
+COMMANDS: dict[str, Callable[..., Any]] = {"serve": serve, "reindex": reindex}

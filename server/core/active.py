@@ -1,0 +1,172 @@
+"""Which bundle a data folder belongs to, and what may be started on it."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from twinlens.encoders.errors import BundleError, RuntimeUnavailable
+from twinlens.encoders.protocol import EncoderLike
+from twinlens.index.catalog import Catalog
+from twinlens.index.collection import Collection
+from twinlens.index.errors import CollectionError
+from twinlens.server.core.app import thread_shares
+from twinlens.server.settings import Settings
+
+ACTIVE_NAME = "active.json"
+
+
+class StartError(Exception):
+    """Nothing can be served from this folder with this bundle. The message is one line that says what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Active:
+    """The bundle a data folder is served with."""
+
+    bundle: Path
+    space_id: str
+
+
+def read_active(data: Path) -> Active | None:
+    """What active.json says; None where there is none.
+
+    Raises:
+        StartError: if it cannot be understood.
+    """
+    path = data / ACTIVE_NAME
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        return Active(bundle=Path(content["bundle"]), space_id=str(content["space_id"]))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, KeyError, TypeError):
+        msg = f"{path} cannot be read; name the bundle with --bundle DIR"
+        raise StartError(msg) from None
+
+
+def write_active(data: Path, active: Active) -> None:
+    """Replaces active.json in one durable step."""
+    content = json.dumps({"bundle": str(active.bundle), "space_id": active.space_id}, indent=2) + "\n"
+    beside = data / f".{ACTIVE_NAME}.new"
+    with beside.open("w", encoding="utf-8") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    beside.replace(data / ACTIVE_NAME)
+    folder = os.open(data, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+def load_encoder(bundle: Path, settings: Settings) -> EncoderLike:
+    """Loads and verifies a bundle.
+
+    Raises:
+        StartError: one line saying what is wrong with it.
+    """
+    from twinlens.encoders.encoder import Encoder  # noqa: PLC0415 - brings the runtime, which a fake does without
+
+    try:
+        return Encoder.load(bundle, provider=settings.provider, threads=thread_shares(settings)[1])
+    except (BundleError, RuntimeUnavailable) as error:
+        raise StartError(str(error)) from None
+
+
+def open_catalog(data: Path, settings: Settings) -> Catalog:
+    """Opens the collections of a data folder for this process alone.
+
+    Raises:
+        StartError: if another process holds the folder or it cannot be used.
+    """
+    try:
+        data.mkdir(parents=True, exist_ok=True)
+        return Catalog(data, threads=thread_shares(settings)[1])
+    except CollectionError as error:
+        raise StartError(str(error)) from None
+    except OSError as error:
+        msg = f"the data folder {data} cannot be used: {error.strerror}"
+        raise StartError(msg) from None
+
+
+def all_collections(catalog: Catalog) -> Iterator[Collection]:
+    """Every collection, by id."""
+    after = ""
+    while page := catalog.list(after=after, limit=100):
+        yield from page
+        after = page[-1].id
+
+
+def check_spaces(catalog: Catalog, data: Path, bundle: str, space_id: str, active: Active | None) -> None:
+    """Refuses to serve collections of one space with a bundle of another.
+
+    Raises:
+        StartError: naming both sides and the way out.
+    """
+    others = [collection for collection in all_collections(catalog) if collection.space_id != space_id]
+    if not others:
+        return
+    names = ", ".join(collection.id for collection in others[:3]) + (", …" if len(others) > 3 else "")
+    theirs = others[0].space_id
+    owner = f" (bundle {active.bundle})" if active is not None and active.space_id == theirs else ""
+    msg = (
+        f"the collections in {data} ({names}) belong to space {theirs[:12]}{owner}, but bundle {bundle} is space "
+        f"{space_id[:12]}; start with their bundle, or move them with `twinlens reindex --local {data} --bundle DIR`"
+    )
+    raise StartError(msg)
+
+
+def open_data(
+    data: Path, bundle: Path | None, settings: Settings, encoder: EncoderLike | None = None
+) -> tuple[EncoderLike, Catalog]:
+    """Opens a data folder with a bundle, by default the one it was served with before.
+
+    Args:
+        data: The folder; made if missing.
+        bundle: The bundle's folder.
+        settings: Provider and threads.
+        encoder: Serve with this one instead of loading a bundle; active.json is left alone.
+
+    Returns:
+        The encoder and the collections, which the caller closes.
+
+    Raises:
+        StartError: one line saying what is wrong and what to do.
+    """
+    active = read_active(data) if bundle is None or data.is_dir() else None
+    if bundle is None and active is not None:
+        bundle = active.bundle
+    if bundle is None and encoder is None:
+        msg = f"{data} has not been served before: name the bundle with --bundle DIR"
+        raise StartError(msg)
+    loaded = encoder if encoder is not None else load_encoder(_resolved(bundle), settings)
+    catalog = open_catalog(data, settings)
+    try:
+        space_id = loaded.manifest.space_id
+        named = f"{loaded.manifest.name}/{loaded.manifest.version}"
+        check_spaces(catalog, data, str(bundle) if bundle is not None else named, space_id, active)
+        if encoder is None:
+            now = Active(_resolved(bundle), space_id)
+            if now != active:
+                write_active(data, now)
+    except StartError:
+        catalog.close()
+        raise
+    except CollectionError as error:
+        catalog.close()
+        raise StartError(str(error)) from None
+    except OSError as error:
+        catalog.close()
+        msg = f"the data folder {data} cannot be written: {error.strerror}"
+        raise StartError(msg) from None
+    return loaded, catalog
+
+
+def _resolved(bundle: Path | None) -> Path:
+    assert bundle is not None  # noqa: S101 - callers checked
+    return bundle.expanduser().resolve()

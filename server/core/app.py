@@ -1,0 +1,80 @@
+"""The product without a network: one encoder, its collections, and what works on them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from twinlens.encoders.protocol import EncoderLike
+from twinlens.encoders.runtime import allowed_cpus
+from twinlens.index.catalog import Catalog
+from twinlens.index.collection import Collection
+from twinlens.server.core.admission import Admission
+from twinlens.server.core.call import Call
+from twinlens.server.core.classify import Classifier
+from twinlens.server.core.engine import Engine, Input, Outcome, Picture
+from twinlens.server.core.errors import invalid_argument
+from twinlens.server.core.labels import LabelCache
+from twinlens.server.core.pool import WorkerPool
+from twinlens.server.core.search import Searcher
+from twinlens.server.core.upsert import Upserter
+from twinlens.server.settings import Settings
+
+
+class Application:
+    """Everything a request needs, wired once. Made inside the event loop that serves it; owns the catalog."""
+
+    def __init__(self, encoder: EncoderLike, catalog: Catalog, settings: Settings) -> None:
+        self.settings = settings
+        self.catalog = catalog
+        self.io = WorkerPool("io", settings.io_threads)
+        self.engine = Engine(
+            encoder,
+            max_batch=settings.max_batch,
+            max_delay_s=settings.max_delay_ms / 1000,
+            prepare_threads=thread_shares(settings)[0],
+        )
+        self.admission = Admission(settings.max_items_in_flight, settings.max_bytes_in_flight)
+        self.labels = LabelCache(self.engine, settings.label_cache_bytes)
+        self.searcher = Searcher(self.engine, self.admission, self.io)
+        self.classifier = Classifier(self.engine, self.admission, self.labels)
+        self.upserter = Upserter(self.engine, self.io)
+
+    async def embed(self, inputs: Sequence[Input], call: Call) -> list[Outcome]:
+        """Embeds a caller's inputs, each on its own.
+
+        Raises:
+            ServiceError: RESOURCE_EXHAUSTED when the server is full.
+        """
+        size_bytes = sum(len(entry.data) if isinstance(entry, Picture) else len(entry.text) for entry in inputs)
+        with self.admission.admit(len(inputs), size_bytes):
+            return await self.engine.embed(inputs, call)
+
+    async def collection(self, id: str, call: Call) -> Collection:  # noqa: A002 - the id is what it is
+        """A collection by id.
+
+        Raises:
+            ServiceError: INVALID_ARGUMENT if the id is empty.
+            CollectionNotFound: if there is none.
+        """
+        if not id:
+            raise invalid_argument("the collection's id is empty")
+        return await self.io.submit(call.priority, self.catalog.get, id)
+
+    async def close(self) -> None:
+        """Stops work, waits for what writes, closes the collections."""
+        await self.labels.close()
+        await self.engine.close()
+        await asyncio.to_thread(self.io.close)
+        await asyncio.to_thread(self.catalog.close)
+
+
+def thread_shares(settings: Settings) -> tuple[int, int]:
+    """Threads for preparing inputs and threads a tower, together no more than the CPUs allowed (at least 1 each).
+
+    A quarter prepares: decoding a photo costs about a third of what a small tower takes for it.
+    """
+    cpus = allowed_cpus()
+    prepare = settings.prepare_threads or max(1, cpus // 4)
+    encode = settings.encode_threads or max(1, cpus - prepare)
+    return prepare, encode

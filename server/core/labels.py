@@ -1,0 +1,128 @@
+"""Label vectors: prompts around labels, embedded once and kept."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from twinlens.server.core.call import Call
+from twinlens.server.core.engine import Engine, Text
+from twinlens.server.core.errors import Code, Reason, ServiceError, invalid_argument
+
+PLACEHOLDER = "{}"
+DEFAULT_TEMPLATE = "a photo of a {}."
+NEUTRAL_LABEL = "thing"
+# Prompts embedded at a time while a large set of labels is prepared.
+_CHUNK = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class LabelVectors:
+    """Unit vectors of labels, shape (labels, d), and of the neutral prompt, shape (d,)."""
+
+    labels: NDArray[np.float32]
+    neutral: NDArray[np.float32]
+
+
+def fill(template: str, label: str) -> str:
+    """Puts a label in the place of the first "{}"; braces in the label or elsewhere stay as they are."""
+    return template.replace(PLACEHOLDER, label, 1)
+
+
+class LabelCache:
+    """Least recently used label vectors, bounded by bytes. Equal requests at the same time embed once."""
+
+    def __init__(self, engine: Engine, max_bytes: int) -> None:
+        self._engine = engine
+        self._max_bytes = max_bytes
+        self._size_bytes = 0
+        self._kept: OrderedDict[str, LabelVectors] = OrderedDict()
+        self._running: dict[str, asyncio.Task[LabelVectors]] = {}
+
+    async def get(self, labels: Sequence[str], templates: Sequence[str], call: Call) -> LabelVectors:
+        """Vectors of labels, from the cache or embedded now.
+
+        Raises:
+            ServiceError: INVALID_ARGUMENT naming a label that cannot be embedded.
+        """
+        key = _key(self._engine.manifest.space_id, labels, templates)
+        if (kept := self._kept.get(key)) is not None:
+            self._kept.move_to_end(key)
+            return kept
+        task = self._running.get(key)
+        if task is None:
+            # The work belongs to the cache: it outlives the caller who asked first, and so has no deadline.
+            shared = Call(request_id=call.request_id, priority=call.priority)
+            task = asyncio.create_task(self._embed(labels, templates, shared))
+            self._running[key] = task
+            task.add_done_callback(lambda done: self._finished(key, done))
+        return await asyncio.shield(task)
+
+    async def close(self) -> None:
+        """Stops what still runs."""
+        running = list(self._running.values())
+        for task in running:
+            task.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
+
+    def _finished(self, key: str, task: asyncio.Task[LabelVectors]) -> None:
+        self._running.pop(key, None)
+        if task.cancelled() or task.exception() is not None:
+            return
+        self._kept[key] = task.result()
+        self._size_bytes += _size(task.result())
+        while self._size_bytes > self._max_bytes and self._kept:
+            _, dropped = self._kept.popitem(last=False)
+            self._size_bytes -= _size(dropped)
+
+    async def _embed(self, labels: Sequence[str], templates: Sequence[str], call: Call) -> LabelVectors:
+        everything = [*labels, NEUTRAL_LABEL]
+        per_chunk = max(1, _CHUNK // len(templates))
+        rows: list[NDArray[np.float32]] = []
+        for start in range(0, len(everything), per_chunk):
+            rows += await self._embed_chunk(everything[start : start + per_chunk], templates, call)
+        vectors = np.stack(rows)
+        return LabelVectors(labels=vectors[:-1], neutral=vectors[-1])
+
+    async def _embed_chunk(
+        self, labels: Sequence[str], templates: Sequence[str], call: Call
+    ) -> list[NDArray[np.float32]]:
+        prompts = [Text(fill(template, label)) for label in labels for template in templates]
+        outcomes = await self._engine.embed(prompts, call)
+        vectors: list[NDArray[np.float32]] = []
+        for i, label in enumerate(labels):
+            mine = outcomes[i * len(templates) : (i + 1) * len(templates)]
+            for outcome in mine:
+                if outcome.failure is not None:
+                    raise _label_error(label, outcome.failure.reason, outcome.failure.message)
+            mean = np.mean([np.asarray(outcome.vector, dtype=np.float64) for outcome in mine], axis=0)
+            norm = float(np.linalg.norm(mean))
+            if norm == 0:
+                raise invalid_argument(f"the prompts of label {_short(label)} cancel each other out")
+            vectors.append((mean / norm).astype(np.float32))
+        return vectors
+
+
+def _label_error(label: str, reason: Reason, message: str) -> ServiceError:
+    if reason is Reason.INTERNAL:
+        return ServiceError(Code.INTERNAL, message)
+    return invalid_argument(f"label {_short(label)}: {message}")
+
+
+def _short(label: str) -> str:
+    return repr(label if len(label) <= 60 else label[:57] + "...")
+
+
+def _key(space_id: str, labels: Sequence[str], templates: Sequence[str]) -> str:
+    return hashlib.sha256(json.dumps([space_id, list(labels), list(templates)]).encode()).hexdigest()
+
+
+def _size(vectors: LabelVectors) -> int:
+    return vectors.labels.nbytes + vectors.neutral.nbytes

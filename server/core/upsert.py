@@ -1,0 +1,191 @@
+"""Storing a stream of items: decode and embed at bulk priority, then one durable transaction a group."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from typing import Any
+
+from twinlens.index.collection import Collection
+from twinlens.index.errors import InvalidArgument, InvalidVector
+from twinlens.index.item import Modality, NewItem
+from twinlens.server.core.call import Call
+from twinlens.server.core.engine import Engine, Input, Picture, Text, UnitVector
+from twinlens.server.core.errors import ItemFailure, Reason, as_item_failure
+from twinlens.server.core.lanes import Priority
+from twinlens.server.core.pool import WorkerPool
+
+GROUP_ITEMS = 64
+GROUP_BYTES = 16 * 2**20
+# Groups in work over all streams: what bounds the memory of bulk writing.
+_GROUPS_AT_ONCE = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Incoming:
+    """An item as it came in; `fault` is set if it could not even be read.
+
+    Attributes:
+        position: Its place in the stream, from 0.
+        image: The encoded picture; empty means none.
+    """
+
+    position: int
+    id: str = ""
+    uri: str = ""
+    caption: str = ""
+    image: bytes = b""
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    fault: ItemFailure | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NotStored:
+    """An item that was not stored, and why."""
+
+    position: int
+    id: str
+    failure: ItemFailure
+
+
+@dataclass(slots=True)
+class UpsertReport:
+    """What became of a stream. `stored` counts what is on disk."""
+
+    stored: int = 0
+    truncated: int = 0
+    failures: list[NotStored] = field(default_factory=list)
+
+
+class Upserter:
+    """Embeds and stores items."""
+
+    def __init__(self, engine: Engine, io: WorkerPool) -> None:
+        self._engine = engine
+        self._io = io
+        self._slots = asyncio.Semaphore(_GROUPS_AT_ONCE)
+
+    async def upsert(self, collection: Collection, items: AsyncIterator[Incoming], call: Call) -> UpsertReport:
+        """Stores a stream of items; of two items of one id the later one stays.
+
+        The next group is embedded while the one before it is written.
+        """
+        bulk = Call(call.request_id, call.deadline_s, Priority.BULK)
+        report = UpsertReport()
+        writing: asyncio.Task[None] | None = None
+        try:
+            async with aclosing(_groups(items)) as groups:
+                async for group in groups:
+                    async with self._slots:
+                        ready = await self._embed(group, report, bulk)
+                        if writing is not None:
+                            await writing
+                        writing = asyncio.create_task(self._write(collection, ready, report, bulk))
+            if writing is not None:
+                await writing
+        finally:
+            if writing is not None and not writing.done():
+                writing.cancel()
+                await asyncio.gather(writing, return_exceptions=True)
+        report.failures.sort(key=lambda failure: failure.position)
+        return report
+
+    async def _embed(
+        self, group: Sequence[Incoming], report: UpsertReport, call: Call
+    ) -> list[tuple[Incoming, NewItem]]:
+        inputs: list[Input] = []
+        owners: list[tuple[Incoming, Modality]] = []
+        good: list[Incoming] = []
+        for item in group:
+            fault = item.fault or _fault(item) or self._unsupported(item)
+            if fault is not None:
+                report.failures.append(NotStored(item.position, item.id, fault))
+                continue
+            good.append(item)
+            if item.image and self._engine.has_image_tower:
+                inputs.append(Picture(item.image))
+                owners.append((item, Modality.IMAGE))
+            if item.caption and self._engine.has_text_tower:
+                inputs.append(Text(item.caption))
+                owners.append((item, Modality.TEXT))
+        vectors: dict[int, dict[Modality, UnitVector]] = {}
+        failures: dict[int, ItemFailure] = {}
+        truncated: set[int] = set()
+        outcomes = await self._engine.embed(inputs, call)
+        for (item, modality), outcome in zip(owners, outcomes, strict=True):
+            if outcome.failure is not None:
+                failures.setdefault(item.position, outcome.failure)
+            elif outcome.vector is not None:
+                vectors.setdefault(item.position, {})[modality] = outcome.vector
+                if outcome.truncated:
+                    truncated.add(item.position)
+        ready: list[tuple[Incoming, NewItem]] = []
+        for item in good:
+            if (failure := failures.get(item.position)) is not None:
+                report.failures.append(NotStored(item.position, item.id, failure))
+                continue
+            report.truncated += item.position in truncated
+            new = NewItem(
+                id=item.id,
+                vectors=vectors[item.position],
+                image=item.image or None,
+                caption=item.caption,
+                uri=item.uri,
+                metadata=item.metadata,
+            )
+            ready.append((item, new))
+        return ready
+
+    def _unsupported(self, item: Incoming) -> ItemFailure | None:
+        if (item.image and self._engine.has_image_tower) or (item.caption and self._engine.has_text_tower):
+            return None
+        kind = "pictures" if item.image else "captions"
+        return ItemFailure(Reason.UNSUPPORTED, f"the model does not embed {kind}, so the item could never be found")
+
+    async def _write(
+        self, collection: Collection, ready: Sequence[tuple[Incoming, NewItem]], report: UpsertReport, call: Call
+    ) -> None:
+        if not ready:
+            return
+        try:
+            await self._store(collection, [new for _, new in ready], call)
+        except (InvalidArgument, InvalidVector):
+            # One item broke the transaction: each gets one of its own, in order, so the later of equal ids still wins.
+            for item, new in ready:
+                try:
+                    await self._store(collection, [new], call)
+                except (InvalidArgument, InvalidVector) as error:
+                    failure = as_item_failure(error) or ItemFailure(Reason.INVALID_INPUT, "the item was refused")
+                    report.failures.append(NotStored(item.position, item.id, failure))
+                else:
+                    report.stored += 1
+        else:
+            report.stored += len(ready)
+
+    async def _store(self, collection: Collection, items: Sequence[NewItem], call: Call) -> None:
+        await self._io.submit(call.priority, collection.upsert, items, space_id=self._engine.manifest.space_id)
+
+
+def _fault(item: Incoming) -> ItemFailure | None:
+    if not item.image and not item.caption:
+        return ItemFailure(Reason.INVALID_INPUT, "the item has neither image nor caption")
+    if len(item.id.encode("utf-8", "surrogatepass")) > 1024:
+        return ItemFailure(Reason.INVALID_INPUT, "the id is longer than 1,024 bytes")
+    if any(ord(character) < 32 or 127 <= ord(character) < 160 for character in item.id):
+        return ItemFailure(Reason.INVALID_INPUT, "the id holds control characters")
+    return None
+
+
+async def _groups(items: AsyncIterator[Incoming]) -> AsyncGenerator[list[Incoming], None]:
+    group: list[Incoming] = []
+    size_bytes = 0
+    async for item in items:
+        group.append(item)
+        size_bytes += len(item.image)
+        if len(group) >= GROUP_ITEMS or size_bytes >= GROUP_BYTES:
+            yield group
+            group, size_bytes = [], 0
+    if group:
+        yield group

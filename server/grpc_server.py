@@ -1,0 +1,138 @@
+"""The network around the core: services, health, reflection, ports and a graceful end."""
+
+from __future__ import annotations
+
+import errno
+import socket
+
+import grpc
+from grpc_health.v1 import health, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection
+
+from twinlens.server.core.active import StartError
+from twinlens.server.core.app import Application
+from twinlens.server.health import Health
+from twinlens.server.services.classification import ClassificationService
+from twinlens.server.services.collection import CollectionService
+from twinlens.server.services.embedding import EmbeddingService
+from twinlens.server.services.interceptor import CallInterceptor
+from twinlens.server.services.model import ModelService
+from twinlens.server.services.search import SearchService
+from twinlens.server.settings import Settings
+from twinlens.v1 import (
+    classification_pb2,
+    classification_pb2_grpc,
+    collection_pb2,
+    collection_pb2_grpc,
+    embedding_pb2,
+    embedding_pb2_grpc,
+    model_pb2,
+    model_pb2_grpc,
+    search_pb2,
+    search_pb2_grpc,
+)
+
+SERVICES = tuple(
+    module.DESCRIPTOR.services_by_name[name].full_name
+    for module, name in (
+        (embedding_pb2, "EmbeddingService"),
+        (search_pb2, "SearchService"),
+        (classification_pb2, "ClassificationService"),
+        (collection_pb2, "CollectionService"),
+        (model_pb2, "ModelService"),
+    )
+)
+
+
+class GrpcServer:
+    """A grpc.aio server around an application. `start` it, `stop` it once; it closes the application.
+
+    Args:
+        app: What is served.
+        address: "host:port" (port 0 picks one) or "unix:/path".
+    """
+
+    def __init__(self, app: Application, address: str) -> None:
+        self._app = app
+        self._address = address
+        self.health = Health(app, SERVICES)
+        self.address = address
+        self._server = grpc.aio.server(interceptors=(CallInterceptor(),), options=_options(app.settings))
+        embedding_pb2_grpc.add_EmbeddingServiceServicer_to_server(EmbeddingService(app), self._server)
+        search_pb2_grpc.add_SearchServiceServicer_to_server(SearchService(app), self._server)
+        classification_pb2_grpc.add_ClassificationServiceServicer_to_server(ClassificationService(app), self._server)
+        collection_pb2_grpc.add_CollectionServiceServicer_to_server(CollectionService(app), self._server)
+        model_pb2_grpc.add_ModelServiceServicer_to_server(ModelService(app), self._server)
+        health_pb2_grpc.add_HealthServicer_to_server(self.health.servicer, self._server)
+        reflection.enable_server_reflection((*SERVICES, health.SERVICE_NAME, reflection.SERVICE_NAME), self._server)
+
+    async def start(self) -> None:
+        """Binds, answers calls, and returns once the first canary came through.
+
+        Raises:
+            StartError: if the address cannot be bound or the canary fails.
+        """
+        self.address = self._bind()
+        await self._server.start()
+        try:
+            await self.health.start()
+        except Exception as error:
+            raise StartError(f"the encoder does not answer: {error}") from error
+
+    async def stop(self, grace_s: float) -> None:
+        """Goes red, refuses new calls, lets running ones finish within the grace, closes the application."""
+        await self.health.stop()
+        await self._server.stop(grace_s)
+        await self._app.close()
+
+    def _bind(self) -> str:
+        if not self._address.startswith("unix:"):
+            _refuse_taken(self._address)
+        try:
+            port = self._server.add_insecure_port(self._address)
+        except RuntimeError:
+            port = 0
+        if self._address.startswith("unix:"):
+            if not port:
+                raise StartError("the private socket of the local server cannot be made")
+            return self._address
+        if not port:
+            raise _cannot_bind(self._address, "the address cannot be used")
+        return f"{self._address.rpartition(':')[0]}:{port}"
+
+
+def _refuse_taken(address: str) -> None:
+    """Tries the address with a plain socket first: gRPC reports a failed bind in many lines on stderr."""
+    host, _, port = address.rpartition(":")
+    try:
+        found = socket.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        family, kind, protocol, _, target = found[0]
+        with socket.socket(family, kind, protocol) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(target)
+            probe.listen(1)
+    except socket.gaierror:
+        raise _cannot_bind(address, "the host is not known") from None
+    except OSError as error:
+        taken = error.errno == errno.EADDRINUSE
+        why = "the port is in use; choose another with --port, or --port 0 for any" if taken else str(error.strerror)
+        raise _cannot_bind(address, why) from None
+
+
+def _cannot_bind(address: str, why: str) -> StartError:
+    return StartError(f"cannot listen on {address}: {why}")
+
+
+def _options(settings: Settings) -> list[tuple[str, int]]:
+    return [
+        ("grpc.max_receive_message_length", settings.max_message_bytes),
+        ("grpc.max_send_message_length", settings.max_message_bytes),
+        # Two servers on one port would split the calls between them without a word.
+        ("grpc.so_reuseport", 0),
+        ("grpc.keepalive_time_ms", 30_000),
+        ("grpc.keepalive_timeout_ms", 10_000),
+        ("grpc.keepalive_permit_without_calls", 1),
+        # Clients that ping often (1 s) are kept; this is the option that has an effect.
+        ("grpc.http2.min_ping_interval_without_data_ms", 500),
+        ("grpc.http2.max_ping_strikes", 0),
+    ]

@@ -1,0 +1,54 @@
+"""Re-indexing a data folder from the command line: opens it, moves every collection, then makes the bundle active."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+
+from twinlens.encoders.protocol import EncoderLike
+from twinlens.server.core.active import Active, StartError, load_encoder, open_catalog, write_active
+from twinlens.server.core.app import Application
+from twinlens.server.core.reindex import Progress, ReindexReport, reindex
+from twinlens.server.settings import Settings
+
+
+def reindex_folder(
+    data: Path,
+    bundle: Path,
+    settings: Settings,
+    progress: Callable[[Progress], None],
+    *,
+    encoder: EncoderLike | None = None,
+) -> ReindexReport:
+    """Moves every collection of a data folder to a bundle; run it again after an interruption and it goes on.
+
+    The folder must not be served meanwhile. active.json is rewritten last, so until then the old pair can be served.
+
+    Args:
+        data: The data folder.
+        bundle: The new bundle.
+        settings: Provider and threads.
+        progress: Called as items are done.
+        encoder: Use this encoder instead of loading the bundle.
+
+    Raises:
+        StartError: one line saying why it cannot be done.
+    """
+    if not data.is_dir():
+        msg = f"there is no data folder {data}"
+        raise StartError(msg)
+    bundle = bundle.expanduser().resolve()
+    loaded = encoder if encoder is not None else load_encoder(bundle, settings)
+    catalog = open_catalog(data, settings)
+
+    async def run() -> ReindexReport:
+        app = Application(loaded, catalog, settings)
+        try:
+            report = await reindex(app, progress)
+            write_active(data, Active(bundle, loaded.manifest.space_id))
+            return report
+        finally:
+            await app.close()
+
+    return asyncio.run(run())

@@ -1,0 +1,74 @@
+"""Running a server until it is told to stop."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from twinlens.encoders.protocol import EncoderLike
+from twinlens.server.core.active import StartError, open_data
+from twinlens.server.core.app import Application
+from twinlens.server.grpc_server import GrpcServer
+from twinlens.server.settings import Settings
+
+log = logging.getLogger(__name__)
+
+
+def serve(settings: Settings, *, encoder: EncoderLike | None = None) -> None:
+    """Serves until SIGTERM or SIGINT, then ends gracefully; a second signal ends at once.
+
+    Args:
+        settings: What to serve and where.
+        encoder: Serve with this encoder instead of loading a bundle.
+
+    Raises:
+        StartError: one line saying why nothing can be served.
+    """
+    asyncio.run(_serve(settings, encoder))
+
+
+async def _serve(settings: Settings, encoder: EncoderLike | None) -> None:
+    if settings.data is None:
+        raise StartError("name the folder that keeps the collections with --data DIR")
+    stop = asyncio.Event()
+    _on_signals(stop)
+    loaded, catalog = await asyncio.to_thread(open_data, settings.data, settings.bundle, settings, encoder)
+    host = f"[{settings.host}]" if ":" in settings.host else settings.host
+    server = GrpcServer(Application(loaded, catalog, settings), f"{host}:{settings.port}")
+    try:
+        await server.start()
+        if settings.port_file is not None:
+            _write_port(settings.port_file, server.address)
+        manifest = loaded.manifest
+        print(f"twinlens: serving {manifest.name}/{manifest.version} on {server.address}", file=sys.stderr, flush=True)  # noqa: T201
+        await stop.wait()
+        log.info("stopping; running calls have %.0f s to finish", settings.grace_s)
+    finally:
+        await server.stop(settings.grace_s)
+
+
+def _on_signals(stop: asyncio.Event) -> None:
+    loop = asyncio.get_running_loop()
+
+    def on_signal(number: int) -> Callable[[], None]:
+        def act() -> None:
+            if stop.is_set():
+                os._exit(128 + number)
+            stop.set()
+
+        return act
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, on_signal(number))
+
+
+def _write_port(path: Path, address: str) -> None:
+    """In one step: who waits for the file never reads half a number."""
+    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    beside.write_text(address.rpartition(":")[2] + "\n", encoding="ascii")
+    beside.replace(path)

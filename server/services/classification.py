@@ -1,0 +1,51 @@
+"""ClassificationService."""
+
+from __future__ import annotations
+
+from twinlens.server.core.app import Application
+from twinlens.server.core.call import current_call
+from twinlens.server.core.classify import Labelled
+from twinlens.server.core.errors import invalid_argument
+from twinlens.server.services import convert
+from twinlens.server.services.interceptor import Context
+from twinlens.v1 import classification_pb2, classification_pb2_grpc
+
+MAX_IMAGES = 1024
+
+
+class ClassificationService(classification_pb2_grpc.ClassificationServiceServicer):
+    """Labels pictures by text alone."""
+
+    def __init__(self, app: Application) -> None:
+        self._app = app
+
+    async def Classify(  # noqa: N802 - the wire's name
+        self, request: classification_pb2.ClassifyRequest, context: Context
+    ) -> classification_pb2.ClassifyResponse:
+        """Scores pictures against labels; one bad picture fails alone."""
+        del context
+        if not 1 <= len(request.images) <= MAX_IMAGES:
+            raise invalid_argument(f"a request has 1 to {MAX_IMAGES} images, not {len(request.images)}")
+        if request.top_k < 0:
+            raise invalid_argument(f"top_k must not be negative; it is {request.top_k}")
+        results = await self._app.classifier.classify(
+            request.images,
+            list(request.labels),
+            list(request.templates),
+            top_k=request.top_k,
+            multi_label=request.multi_label,
+            call=current_call(),
+        )
+        return classification_pb2.ClassifyResponse(
+            model=convert.model_info(self._app.engine.manifest), results=[_result(entry) for entry in results]
+        )
+
+
+def _result(labelled: Labelled) -> classification_pb2.ClassifyResult:
+    return classification_pb2.ClassifyResult(
+        scores=[
+            classification_pb2.LabelScore(label=score.label, cosine=score.cosine, probability=score.probability)
+            for score in labelled.scores
+        ],
+        error=None if labelled.failure is None else convert.item_error(labelled.failure),
+    )

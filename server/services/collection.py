@@ -1,0 +1,163 @@
+"""CollectionService."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+from twinlens.index.collection import Collection
+from twinlens.index.item import Stats
+from twinlens.server.core.app import Application
+from twinlens.server.core.call import current_call
+from twinlens.server.core.errors import ItemFailure, Reason, invalid_argument
+from twinlens.server.core.page import cut, decode_token, page_size
+from twinlens.server.core.upsert import Incoming
+from twinlens.server.services import convert
+from twinlens.server.services.interceptor import Context
+from twinlens.v1 import collection_pb2 as pb
+from twinlens.v1 import collection_pb2_grpc
+
+MAX_IDS = 10_000
+
+
+class CollectionService(collection_pb2_grpc.CollectionServiceServicer):
+    """Keeps items."""
+
+    def __init__(self, app: Application) -> None:
+        self._app = app
+
+    async def CreateCollection(  # noqa: N802 - the wire's name, as below
+        self, request: pb.CreateCollectionRequest, context: Context
+    ) -> pb.CreateCollectionResponse:
+        """Creates a collection for the model that is loaded."""
+        del context
+        manifest = self._app.engine.manifest
+
+        def create() -> Stats:
+            made = self._app.catalog.create(
+                request.collection, space_id=manifest.space_id, dimension=manifest.dimension
+            )
+            return made.stats()
+
+        stats = await self._app.io.submit(current_call().priority, create)
+        return pb.CreateCollectionResponse(collection=convert.collection(stats))
+
+    async def GetCollection(  # noqa: N802
+        self, request: pb.GetCollectionRequest, context: Context
+    ) -> pb.GetCollectionResponse:
+        """Describes a collection."""
+        del context
+        collection = await self._collection(request.collection)
+        stats = await self._app.io.submit(current_call().priority, collection.stats)
+        return pb.GetCollectionResponse(collection=convert.collection(stats))
+
+    async def ListCollections(  # noqa: N802
+        self, request: pb.ListCollectionsRequest, context: Context
+    ) -> pb.ListCollectionsResponse:
+        """Lists collections by id."""
+        del context
+        size, after = page_size(request.page_size), decode_token(request.page_token)
+
+        def read() -> tuple[list[Stats], str]:
+            rows, token = cut(self._app.catalog.list(after=after, limit=size + 1), size, lambda row: row.id)
+            return [row.stats() for row in rows], token
+
+        stats, token = await self._app.io.submit(current_call().priority, read)
+        return pb.ListCollectionsResponse(
+            collections=[convert.collection(entry) for entry in stats], next_page_token=token
+        )
+
+    async def DeleteCollection(  # noqa: N802
+        self, request: pb.DeleteCollectionRequest, context: Context
+    ) -> pb.DeleteCollectionResponse:
+        """Deletes a collection and everything in it."""
+        del context
+        await self._collection(request.collection)
+        await self._app.io.submit(current_call().priority, self._app.catalog.delete, request.collection)
+        return pb.DeleteCollectionResponse()
+
+    async def UpsertItems(  # noqa: N802
+        self, request_iterator: AsyncIterator[pb.UpsertItemsRequest], context: Context
+    ) -> pb.UpsertItemsResponse:
+        """Inserts or replaces items; what it counts as stored is on disk."""
+        del context
+        first = await anext(aiter(request_iterator), None)
+        if first is None:
+            raise invalid_argument("the stream is empty: its first message names the collection")
+        collection = await self._collection(first.collection)
+        report = await self._app.upserter.upsert(
+            collection, _incoming(collection.id, first, request_iterator), current_call()
+        )
+        return pb.UpsertItemsResponse(
+            model=convert.model_info(self._app.engine.manifest),
+            stored_count=report.stored,
+            failures=[
+                pb.UpsertFailure(position=entry.position, id=entry.id, error=convert.item_error(entry.failure))
+                for entry in report.failures
+            ],
+            truncated_count=report.truncated,
+        )
+
+    async def GetItem(self, request: pb.GetItemRequest, context: Context) -> pb.GetItemResponse:  # noqa: N802
+        """Returns one item."""
+        del context
+        collection = await self._collection(request.collection)
+        if not request.id:
+            raise invalid_argument("the item's id is empty")
+
+        def read() -> pb.GetItemResponse:
+            item = collection.get(request.id)
+            image = collection.get_image(request.id) if request.include_image and item.has_image else b""
+            return pb.GetItemResponse(item=convert.item(item), image=image)
+
+        return await self._app.io.submit(current_call().priority, read)
+
+    async def ListItems(self, request: pb.ListItemsRequest, context: Context) -> pb.ListItemsResponse:  # noqa: N802
+        """Lists items by id."""
+        del context
+        size, after = page_size(request.page_size), decode_token(request.page_token)
+        collection = await self._collection(request.collection)
+
+        def read() -> pb.ListItemsResponse:
+            rows, token = cut(collection.list(after=after, limit=size + 1), size, lambda row: row.id)
+            return pb.ListItemsResponse(items=[convert.item(row) for row in rows], next_page_token=token)
+
+        return await self._app.io.submit(current_call().priority, read)
+
+    async def DeleteItems(  # noqa: N802
+        self, request: pb.DeleteItemsRequest, context: Context
+    ) -> pb.DeleteItemsResponse:
+        """Deletes items; ids that do not exist are not an error."""
+        del context
+        if not 1 <= len(request.ids) <= MAX_IDS:
+            raise invalid_argument(f"a request has 1 to {MAX_IDS} ids, not {len(request.ids)}")
+        collection = await self._collection(request.collection)
+        deleted = await self._app.io.submit(current_call().priority, collection.delete, list(request.ids))
+        return pb.DeleteItemsResponse(deleted_count=deleted)
+
+    async def _collection(self, id: str) -> Collection:  # noqa: A002 - the id is what it is
+        return await self._app.collection(id, current_call())
+
+
+async def _incoming(
+    collection: str, first: pb.UpsertItemsRequest, rest: AsyncIterator[pb.UpsertItemsRequest]
+) -> AsyncIterator[Incoming]:
+    position = 0
+    for item in first.items:
+        yield _item(position, item)
+        position += 1
+    async for message in rest:
+        if message.collection not in {"", collection}:
+            raise invalid_argument("all messages of one stream name the same collection")
+        for item in message.items:
+            yield _item(position, item)
+            position += 1
+
+
+def _item(position: int, item: pb.NewItem) -> Incoming:
+    try:
+        metadata = convert.metadata(item.metadata)
+    except ValueError as error:
+        return Incoming(position, id=item.id, fault=ItemFailure(Reason.INVALID_INPUT, str(error)))
+    return Incoming(
+        position=position, id=item.id, uri=item.uri, caption=item.caption, image=item.image, metadata=metadata
+    )

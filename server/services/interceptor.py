@@ -1,0 +1,101 @@
+"""The one place where calls get their id and failures become gRPC statuses."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+import uuid
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any, TypeAlias
+
+import grpc
+
+from twinlens.server.core.call import Call, set_current_call
+from twinlens.server.core.errors import Code, ServiceError, as_service_error, internal
+
+log = logging.getLogger(__name__)
+
+REQUEST_ID = "x-request-id"
+_SANE_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
+_OURS = "/twinlens."
+
+_STATUS = {
+    Code.INVALID_ARGUMENT: grpc.StatusCode.INVALID_ARGUMENT,
+    Code.NOT_FOUND: grpc.StatusCode.NOT_FOUND,
+    Code.ALREADY_EXISTS: grpc.StatusCode.ALREADY_EXISTS,
+    Code.FAILED_PRECONDITION: grpc.StatusCode.FAILED_PRECONDITION,
+    Code.RESOURCE_EXHAUSTED: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    Code.DEADLINE_EXCEEDED: grpc.StatusCode.DEADLINE_EXCEEDED,
+    Code.UNAVAILABLE: grpc.StatusCode.UNAVAILABLE,
+    Code.INTERNAL: grpc.StatusCode.INTERNAL,
+}
+
+Context: TypeAlias = grpc.aio.ServicerContext[Any, Any]
+Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"  # not generic at run time
+
+
+class CallInterceptor(grpc.aio.ServerInterceptor):
+    """Gives every call an id and a deadline, and maps what it raises."""
+
+    async def intercept_service(
+        self,
+        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Handler | None]],
+        handler_call_details: grpc.HandlerCallDetails,
+    ) -> Handler | None:
+        """Wraps our own methods; health and reflection stay as they are."""
+        handler = await continuation(handler_call_details)
+        method = handler_call_details.method
+        if handler is None or not method.startswith(_OURS):
+            return handler
+        offered = dict(handler_call_details.invocation_metadata).get(REQUEST_ID, "")
+        request_id = offered if isinstance(offered, str) and _SANE_ID.fullmatch(offered) else uuid.uuid4().hex
+        codecs = (handler.request_deserializer, handler.response_serializer)
+        if handler.unary_unary is not None:
+            return grpc.unary_unary_rpc_method_handler(_answered(handler.unary_unary, method, request_id), *codecs)
+        if handler.stream_unary is not None:
+            return grpc.stream_unary_rpc_method_handler(_answered(handler.stream_unary, method, request_id), *codecs)
+        msg = f"{method} streams its reply, which this interceptor does not know yet"
+        raise NotImplementedError(msg)
+
+
+def _answered(behaviour: Callable[..., Any], method: str, request_id: str) -> Callable[..., Any]:
+    async def answer(request: object, context: Context) -> object:
+        async with _guarded(method, request_id, context):
+            return await behaviour(request, context)
+
+    return answer
+
+
+@asynccontextmanager
+async def _guarded(method: str, request_id: str, context: Context) -> AsyncIterator[None]:
+    loop = asyncio.get_running_loop()
+    left_s: float | None = context.time_remaining()  # the stubs leave out that there may be no deadline
+    began_s = loop.time()
+    set_current_call(Call(request_id, None if left_s is None else began_s + left_s))
+    metadata: list[tuple[str, str]] = [(REQUEST_ID, request_id)]
+    try:
+        context.set_trailing_metadata(tuple(metadata))
+        yield
+    except grpc.aio.AbortError:
+        raise
+    except Exception as error:
+        failure = _failure(error, method, request_id)
+        if failure.retry_after_s is not None:
+            metadata.append(("grpc-retry-pushback-ms", str(round(failure.retry_after_s * 1000))))
+            context.set_trailing_metadata(tuple(metadata))
+        await context.abort(_STATUS[failure.code], failure.message)
+    log.debug("%s request %s answered in %.1f ms", method, request_id, 1e3 * (loop.time() - began_s))
+
+
+def _failure(error: Exception, method: str, request_id: str) -> ServiceError:
+    failure = as_service_error(error)
+    if failure is None:
+        log.error("%s request %s failed", method, request_id, exc_info=error)
+        return internal(request_id)
+    if failure.code is Code.INTERNAL:
+        log.error("%s request %s failed: %s", method, request_id, failure.message, exc_info=error)
+    else:
+        log.info("%s request %s refused: %s: %s", method, request_id, failure.code, failure.message)
+    return failure

@@ -1,0 +1,78 @@
+"""Every setting of the server, read once: file < environment TWINLENS_… < flag."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import Field, ValidationError
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, TomlConfigSettingsSource
+
+MIB = 2**20
+
+
+class SettingsError(ValueError):
+    """A setting is unknown or out of range. The message is one line."""
+
+
+class Settings(BaseSettings):
+    """What a server runs with. Counts of threads: 0 means as many as fit the CPUs allowed."""
+
+    model_config = SettingsConfigDict(frozen=True, env_prefix="TWINLENS_", extra="forbid")
+
+    data: Path | None = None
+    bundle: Path | None = None
+    host: str = "127.0.0.1"
+    port: int = Field(default=50051, ge=0, le=65535)
+    port_file: Path | None = None
+    provider: Literal["auto", "cpu", "cuda"] = "auto"
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    # A message may hold a batch of photos; both sides of the wire use the same limit.
+    max_message_bytes: int = Field(default=64 * MIB, ge=MIB, le=2**31 - 1)
+    max_batch: int = Field(default=32, ge=1, le=1024)
+    max_delay_ms: float = Field(default=2.0, ge=0, le=1000)
+    max_items_in_flight: int = Field(default=4096, ge=1)
+    max_bytes_in_flight: int = Field(default=512 * MIB, ge=MIB)
+    label_cache_bytes: int = Field(default=128 * MIB, ge=0)
+    prepare_threads: int = Field(default=0, ge=0, le=256)
+    encode_threads: int = Field(default=0, ge=0, le=256)
+    io_threads: int = Field(default=4, ge=1, le=64)
+    grace_s: float = Field(default=10.0, ge=0)
+    canary_interval_s: float = Field(default=5.0, gt=0)
+    canary_timeout_s: float = Field(default=10.0, gt=0)
+
+
+def load_settings(config: Path | None = None, **flags: object) -> Settings:
+    """Reads the settings of this process; flags that are None count as not given.
+
+    Raises:
+        SettingsError: one line naming the setting.
+    """
+    if config is not None and not config.is_file():
+        msg = f"there is no settings file {config}"
+        raise SettingsError(msg)
+
+    class _WithFile(Settings):
+        @classmethod
+        def settings_customise_sources(
+            cls,
+            settings_cls: type[BaseSettings],
+            init_settings: PydanticBaseSettingsSource,
+            env_settings: PydanticBaseSettingsSource,
+            dotenv_settings: PydanticBaseSettingsSource,
+            file_secret_settings: PydanticBaseSettingsSource,
+        ) -> tuple[PydanticBaseSettingsSource, ...]:
+            del dotenv_settings, file_secret_settings
+            return init_settings, env_settings, TomlConfigSettingsSource(settings_cls, toml_file=config)
+
+    given: dict[str, Any] = {name: value for name, value in flags.items() if value is not None}
+    try:
+        return _WithFile(**given)
+    except ValidationError as error:
+        first = error.errors()[0]
+        name = ".".join(str(part) for part in first["loc"]) or "settings"
+        msg = f"setting {name}: {first['msg']}"
+        raise SettingsError(msg) from None
+    except ValueError as error:  # TOML that does not parse
+        msg = f"settings file {config}: {error}"
+        raise SettingsError(msg) from None
