@@ -1,0 +1,49 @@
+"""The Python client: `Client` waits for answers, `AsyncClient` is awaited."""
+
+from __future__ import annotations
+
+from twinlens.client.aio import AsyncClient
+from twinlens.client.client import Client
+from twinlens.client.errors import TwinlensError
+from twinlens.client.types import (
+    Classification,
+    Collection,
+    EmbedBatch,
+    Hit,
+    ImageInput,
+    Item,
+    ItemError,
+    LabelScore,
+    Modality,
+    Model,
+    ModelInfo,
+    NewItem,
+    Part,
+    QueryInput,
+    QueryResult,
+    UpsertFailure,
+    UpsertReport,
+)
+
+__all__ = [
+    "AsyncClient",
+    "Classification",
+    "Client",
+    "Collection",
+    "EmbedBatch",
+    "Hit",
+    "ImageInput",
+    "Item",
+    "ItemError",
+    "LabelScore",
+    "Modality",
+    "Model",
+    "ModelInfo",
+    "NewItem",
+    "Part",
+    "QueryInput",
+    "QueryResult",
+    "TwinlensError",
+    "UpsertFailure",
+    "UpsertReport",
+]

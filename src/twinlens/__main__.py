@@ -1,5 +1,229 @@
-"""The `twinlens` command."""
+"""The `twinlens` command: mounts each room's commands without importing a room before its command is called."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import os
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import typer
+import typer.core
+import typer.main
+
+_HELP = """Search and label a private image collection with an encoder of your own, and keep it getting better.
+
+`twinlens COMMAND --help` tells more about a command."""
 
 
-def main() -> None:
-    """Runs the command line."""
+class Mounted(NamedTuple):
+    """Where a command lives: a function with Typer's annotations, or a `typer.Typer` for a group."""
+
+    module: str
+    attribute: str
+    summary: str
+
+
+COMMANDS: Mapping[str, Mounted] = {
+    "demo": Mounted("twinlens.training.cli", "demo", "Search and label real photos, from nothing."),
+    "demo-loop": Mounted("twinlens.training.cli", "demo_loop", "Walk the whole loop once, in small, on drawn scenes."),
+    "starter": Mounted("twinlens.training.cli", "starter", "Build the starter encoder: works on photos, no download."),
+    "pull": Mounted("twinlens.training.cli", "pull", "Make a bundle of an open_clip model or a local checkpoint."),
+    "serve": Mounted("twinlens.server.cli", "serve", "Serve a data folder and an encoder over gRPC."),
+    "ingest": Mounted("twinlens.client.cli", "ingest", "Store a folder or a .jsonl file in a collection."),
+    "search": Mounted("twinlens.client.cli", "search", "Find the items nearest to a text, a picture or an item."),
+    "label": Mounted("twinlens.client.cli", "label", "Label a folder of pictures by text alone."),
+    "collections": Mounted("twinlens.client.cli", "collections", "List, show, create and delete collections."),
+    "embed": Mounted("twinlens.encoders.cli", "embed", "Write the vectors of a folder or a .jsonl file."),
+    "models": Mounted("twinlens.encoders.cli", "models", "List, show and verify encoder bundles."),
+    "mine": Mounted("twinlens.training.cli", "mine", "Mine hard negatives from a collection."),
+    "train": Mounted("twinlens.training.cli", "train", "Train an encoder, from scratch or on from a checkpoint."),
+    "export": Mounted("twinlens.training.cli", "export", "Make a bundle of a checkpoint."),
+    "reindex": Mounted("twinlens.server.cli", "reindex", "Move a data folder's collections to another encoder."),
+    "doctor": Mounted("twinlens.encoders.cli", "doctor", "Tell what this machine and installation can do."),
+}
+
+# Top-level modules of optional packages -> the extra that brings them.
+EXTRAS: Mapping[str, str] = {
+    **dict.fromkeys(("onnxruntime", "faiss"), "cpu"),
+    **dict.fromkeys(
+        ("torch", "torchvision", "open_clip", "timm", "pytorch_lightning", "onnx", "onnxscript", "webdataset"), "train"
+    ),
+    "safetensors": "train",
+    "skimage": "demo",
+}
+
+# What the rooms raise for a user to read. Looked up among what is loaded: an error's own module always is.
+_USER_ERRORS = (
+    ("twinlens.client.errors", "TwinlensError"),
+    ("twinlens.encoders.errors", "BundleError"),
+    ("twinlens.encoders.errors", "InvalidImage"),
+    ("twinlens.encoders.errors", "InvalidText"),
+    ("twinlens.encoders.errors", "RuntimeUnavailable"),
+    ("twinlens.index.errors", "CollectionError"),
+    ("twinlens.server.core.active", "StartError"),
+    ("twinlens.server.settings", "SettingsError"),
+)
+
+# Rooms whose commands take `--local`: the client knows no server, so they are told here how to start one.
+_CONNECTING = ("twinlens.client.cli", "twinlens.training.cli")
+
+_INTERRUPTED = 130  # 128 + SIGINT, as shells say it
+_BROKEN_PIPE = 141  # 128 + SIGPIPE
+
+
+class LazyGroup(typer.core.TyperGroup):
+    """Knows its commands by name and summary, and imports one when it is called."""
+
+    # Contexts are Any: Typer has them from click in older versions and from a copy of its own in newer ones.
+
+    _completing = False
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """Names in the order of the table."""
+        del ctx
+        return list(COMMANDS)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """The command itself, imported now; None for a name that is not in the table."""
+        del ctx
+        if self._completing:
+            return self.commands.get(cmd_name)
+        return load(cmd_name) if cmd_name in COMMANDS else None
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Writes the list of `--help` from the table."""
+        del ctx
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, mounted.summary) for name, mounted in COMMANDS.items()])
+
+    def shell_complete(self, ctx: Any, incomplete: str) -> Any:
+        """Completes names without importing what they name."""
+        self._completing = True
+        try:
+            return super().shell_complete(ctx, incomplete)
+        finally:
+            self._completing = False
+
+
+def load(name: str) -> Any:
+    """Imports a command and gives it the form of the command-line library.
+
+    Raises:
+        ModuleNotFoundError: if a package that the command needs is not installed.
+    """
+    mounted = COMMANDS[name]
+    if mounted.module in _CONNECTING:
+        from twinlens.client.connect import register_local  # noqa: PLC0415
+
+        register_local(_local)
+    found = getattr(importlib.import_module(mounted.module), mounted.attribute)
+    if isinstance(found, typer.Typer):
+        found.rich_markup_mode = None  # plain text: nothing in a help text is taken for markup
+        command: Any = typer.main.get_group(found)
+    else:
+        single = typer.Typer(add_completion=False, rich_markup_mode=None)
+        single.command(name)(found)
+        command = typer.main.get_command(single)
+    command.name = name
+    return command
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version  # noqa: PLC0415 - takes longer than the rest of --help
+
+        typer.echo(f"twinlens {version('twinlens')}")
+        raise typer.Exit
+
+
+def app() -> Any:
+    """The whole command line, for `main` and for the generator of the reference."""
+    shell = typer.Typer(cls=LazyGroup, rich_markup_mode=None, help=_HELP, no_args_is_help=False)
+
+    @shell.callback(invoke_without_command=True)
+    def root(
+        ctx: typer.Context,
+        version: bool = typer.Option(
+            False, "--version", help="Print the version.", callback=_show_version, is_eager=True
+        ),
+    ) -> None:
+        del version
+        if ctx.invoked_subcommand is None:
+            typer.echo(ctx.get_help())
+
+    group = typer.main.get_command(shell)
+    for name, mounted in COMMANDS.items():  # what suggestions and completion look at; never called
+        group.commands[name] = typer.core.TyperCommand(name, help=mounted.summary)  # type: ignore[attr-defined]
+    return group
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs a command line and returns its exit code: 0 only on success, 2 for wrong usage, 130 when interrupted."""
+    try:
+        result = app().main(args=arguments, prog_name="twinlens", standalone_mode=False)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # Whoever read our output has gone. Point it elsewhere, or the interpreter complains while it ends.
+        with contextlib.suppress(OSError, ValueError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return _BROKEN_PIPE
+    except (KeyboardInterrupt, typer.Abort):
+        return _fail("interrupted", _INTERRUPTED)
+    except Exception as error:
+        if type(error).__name__ == "NoArgsIsHelpError":  # a group without a command: its message is the help
+            typer.echo(str(error), err=True)
+            return 2
+        told = _tell(error)
+        if told is None:
+            raise
+        return _fail(*told)
+    return result if isinstance(result, int) else 0
+
+
+def _fail(message: str, exit_code: int) -> int:
+    with contextlib.suppress(OSError):
+        sys.stdout.flush()
+        sys.stderr.write(f"twinlens: {' '.join(message.split())}\n")
+        sys.stderr.flush()
+    return exit_code
+
+
+def _tell(error: Exception) -> tuple[str, int] | None:
+    """The line to print and the exit code; None for what nobody expected, whose traceback is wanted."""
+    if isinstance(error, ModuleNotFoundError):
+        package = (error.name or "").partition(".")[0]
+        extra = EXTRAS.get(package)
+        return None if extra is None else (f"{package} is not installed: pip install 'twinlens[{extra}]'", 1)
+    exit_code = getattr(error, "exit_code", None)
+    if isinstance(exit_code, int) and callable(getattr(error, "format_message", None)):
+        return _usage(error), exit_code
+    for module, name in _USER_ERRORS:
+        kind = getattr(sys.modules.get(module), name, None)
+        if kind is not None and isinstance(error, kind):
+            return str(error), 1
+    if isinstance(error, OSError) and error.strerror:
+        return (f"{error.filename}: {error.strerror}" if error.filename else error.strerror), 1
+    return None
+
+
+def _usage(error: Any) -> str:
+    """The message of an error of the command-line library, with where to look for help."""
+    message: str = error.format_message().removeprefix("Invalid value: ").rstrip(".")
+    context = getattr(error, "ctx", None)
+    return message if context is None else f"{message} (see `{context.command_path} --help`)"
+
+
+@contextlib.contextmanager
+def _local(data_dir: Path | None, bundle: Path | None) -> Iterator[str]:
+    from twinlens.server.local import local_server  # noqa: PLC0415 - only `--local` needs the server
+
+    with local_server(data_dir, bundle) as target:
+        yield target
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,306 @@
+"""What each method of a client asks of a server and makes of the answers, written once for both clients.
+
+A plan is a generator: it yields calls, is sent their responses, and returns the method's result. `Client` carries the
+calls out on a blocking channel, `AsyncClient` on an asynchronous one; neither knows more about a method than its plan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias, TypeVar
+
+import numpy as np
+from google.protobuf.message import Message
+from numpy.typing import NDArray
+
+from twinlens.client import convert, types
+from twinlens.client.errors import TwinlensError, invalid
+from twinlens.client.images import read_image
+from twinlens.client.metadata import check_text
+from twinlens.client.split import split
+from twinlens.v1 import classification_pb2, collection_pb2, embedding_pb2, model_pb2, search_pb2
+
+R = TypeVar("R")
+
+Service: TypeAlias = Literal["classification", "collection", "embedding", "model", "search"]
+
+# Below the limits of the wire contract, so that answers fit a message too and other callers get their turn between.
+MAX_INPUTS = 256
+MAX_QUERIES = 256
+MAX_HITS = 20_000  # of all queries of one call together
+MAX_SCORES = 500_000  # of all pictures of one call together
+MAX_DELETED = 10_000
+MAX_STREAM_ITEMS = 512  # of one upsert; each is acknowledged, durably, before the next begins
+MAX_STREAM_BYTES = 48 * 1024 * 1024
+MAX_BYTES = 16 * 1024 * 1024  # of one message of several inputs
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One call to make: a request, or the messages of a stream of requests."""
+
+    service: Service
+    method: str
+    request: Message | tuple[Message, ...]
+    writes: bool = False
+
+
+Plan: TypeAlias = Generator[Call, Any, R]
+
+
+def embed_images(images: Iterable[types.ImageInput]) -> Plan[types.EmbedBatch]:
+    """Embeds pictures, those that can be read."""
+    return _embed(_image_input(image) for image in images)
+
+
+def embed_texts(texts: Iterable[str]) -> Plan[types.EmbedBatch]:
+    """Embeds texts."""
+    return _embed(_text_input(text) for text in texts)
+
+
+def _image_input(image: types.ImageInput) -> embedding_pb2.EmbedInput | types.ItemError:
+    data = read_image(image)
+    return data if isinstance(data, types.ItemError) else embedding_pb2.EmbedInput(image=data)
+
+
+def _text_input(text: str) -> embedding_pb2.EmbedInput | types.ItemError:
+    try:
+        return embedding_pb2.EmbedInput(text=check_text(text, "the text"))
+    except TwinlensError as error:
+        return types.ItemError("INVALID_TEXT", error.message)
+
+
+def _embed(inputs: Iterable[embedding_pb2.EmbedInput | types.ItemError]) -> Plan[types.EmbedBatch]:
+    vectors: list[NDArray[np.float32] | None] = []
+    errors: dict[int, types.ItemError] = {}
+    truncated: list[int] = []
+    model: types.ModelInfo | None = None
+    for batch in split(inputs, _size, max_count=MAX_INPUTS, max_bytes=MAX_BYTES):
+        start = len(vectors)
+        vectors.extend([None] * len(batch))
+        sent = _keep(batch, errors, start)
+        if not sent:
+            continue
+        request = embedding_pb2.EmbedRequest(inputs=[wire for _, wire in sent])
+        response: embedding_pb2.EmbedResponse = yield Call("embedding", "Embed", request)
+        model = convert.model_info(response.model)
+        for (position, _), result in zip(sent, response.results, strict=True):
+            outcome = convert.embedding(result)
+            if isinstance(outcome, types.ItemError):
+                errors[position] = outcome
+            else:
+                vectors[position] = outcome
+            if result.truncated:
+                truncated.append(position)
+    dimension = model.dimension if model else 0
+    stacked = np.full((len(vectors), dimension), np.nan, dtype=np.float32)
+    for position, row in enumerate(vectors):
+        if row is not None:
+            stacked[position] = row
+    return types.EmbedBatch(vectors=stacked, errors=errors, truncated=tuple(truncated), model=model)
+
+
+def search_batch(
+    collection: str,
+    queries: Sequence[types.QueryInput],
+    *,
+    modality: types.Modality,
+    top_k: int,
+    min_score: float | None,
+    exact: bool,
+) -> Plan[list[types.QueryResult]]:
+    """Answers queries, in order."""
+    if top_k < 1:
+        raise invalid(f"top_k must be at least 1, not {top_k}")
+    max_count = max(1, min(MAX_QUERIES, MAX_HITS // top_k))
+    results: list[types.QueryResult] = []
+    wires = (convert.query(query) for query in queries)
+    for batch in split(wires, _size, max_count=max_count, max_bytes=MAX_BYTES):
+        request = search_pb2.SearchRequest(
+            collection=check_text(collection, "the collection's id"),
+            queries=batch,
+            modality=convert.modality(modality),
+            top_k=min(top_k, 2**31 - 1),
+            min_score=min_score,
+            exact=exact,
+        )
+        response: search_pb2.SearchResponse = yield Call("search", "Search", request)
+        results.extend(convert.query_result(result) for result in response.results)
+    return results
+
+
+def search(
+    collection: str,
+    parts: Sequence[types.Part],
+    *,
+    modality: types.Modality,
+    top_k: int,
+    min_score: float | None,
+    exact: bool,
+) -> Plan[list[types.Hit]]:
+    """Answers one query, whose failure is the call's."""
+    (result,) = yield from search_batch(
+        collection, [parts], modality=modality, top_k=top_k, min_score=min_score, exact=exact
+    )
+    if result.error is not None:
+        raise convert.error_of_call(result.error)
+    return list(result.hits)
+
+
+def classify(
+    images: Iterable[types.ImageInput],
+    labels: Sequence[str],
+    *,
+    templates: Sequence[str] | None,
+    top_k: int,
+    multi_label: bool,
+) -> Plan[list[types.Classification]]:
+    """Labels pictures, those that can be read."""
+    if isinstance(labels, str) or not labels:
+        raise invalid("labels is a list of at least one text")
+    scores_each = min(top_k, len(labels)) if top_k > 0 else len(labels)
+    max_count = max(1, min(MAX_INPUTS, MAX_SCORES // scores_each))
+    results: list[types.Classification] = []
+    inputs = (read_image(image) for image in images)
+    for batch in split(inputs, _size, max_count=max_count, max_bytes=MAX_BYTES):
+        errors: dict[int, types.ItemError] = {}
+        sent = _keep(batch, errors, len(results))
+        results.extend(types.Classification(scores=(), error=errors.get(len(results) + i)) for i in range(len(batch)))
+        if not sent:
+            continue
+        request = classification_pb2.ClassifyRequest(
+            images=[data for _, data in sent],
+            labels=[check_text(label, "a label") for label in labels],
+            templates=[check_text(template, "a template") for template in templates or ()],
+            top_k=top_k,
+            multi_label=multi_label,
+        )
+        response: classification_pb2.ClassifyResponse = yield Call("classification", "Classify", request)
+        for (position, _), result in zip(sent, response.results, strict=True):
+            results[position] = convert.classification(result)
+    return results
+
+
+def create_collection(collection: str) -> Plan[types.Collection]:
+    """Creates a collection."""
+    request = collection_pb2.CreateCollectionRequest(collection=check_text(collection, "the collection's id"))
+    response: collection_pb2.CreateCollectionResponse = yield Call("collection", "CreateCollection", request, True)
+    return convert.collection(response.collection)
+
+
+def get_collection(collection: str) -> Plan[types.Collection]:
+    """Describes a collection."""
+    request = collection_pb2.GetCollectionRequest(collection=check_text(collection, "the collection's id"))
+    response: collection_pb2.GetCollectionResponse = yield Call("collection", "GetCollection", request)
+    return convert.collection(response.collection)
+
+
+def list_collections(page_token: str) -> Plan[tuple[list[types.Collection], str]]:
+    """One page of collections and the token of the next."""
+    request = collection_pb2.ListCollectionsRequest(page_token=page_token)
+    response: collection_pb2.ListCollectionsResponse = yield Call("collection", "ListCollections", request)
+    return [convert.collection(each) for each in response.collections], response.next_page_token
+
+
+def delete_collection(collection: str) -> Plan[None]:
+    """Deletes a collection."""
+    request = collection_pb2.DeleteCollectionRequest(collection=check_text(collection, "the collection's id"))
+    yield Call("collection", "DeleteCollection", request, True)
+
+
+def upsert(collection: str, items: Iterable[types.NewItem]) -> Plan[types.UpsertReport]:
+    """Stores items, one stream after the other."""
+    check_text(collection, "the collection's id")
+    stored = truncated = start = 0
+    failures: list[types.UpsertFailure] = []
+    model: types.ModelInfo | None = None
+    pairs = ((item.id, convert.new_item(item)) for item in items)
+    for batch in split(pairs, lambda pair: _size(pair[1]), max_count=MAX_STREAM_ITEMS, max_bytes=MAX_STREAM_BYTES):
+        errors: dict[int, types.ItemError] = {}
+        sent = _keep([wire for _, wire in batch], errors, start)
+        here = [
+            types.UpsertFailure(position, batch[position - start][0], why.reason, why.message)
+            for position, why in errors.items()
+        ]
+        if sent:
+            messages = _upsert_messages(collection, [wire for _, wire in sent])
+            response: collection_pb2.UpsertItemsResponse = yield Call("collection", "UpsertItems", messages, True)
+            model = convert.model_info(response.model)
+            stored += response.stored_count
+            truncated += response.truncated_count
+            here += [convert.upsert_failure(each, sent[each.position][0]) for each in response.failures]
+        failures += sorted(here, key=lambda failure: failure.position)
+        start += len(batch)
+    return types.UpsertReport(stored=stored, failures=tuple(failures), truncated=truncated, model=model)
+
+
+def _upsert_messages(collection: str, items: list[collection_pb2.NewItem]) -> tuple[Message, ...]:
+    batches = split(items, _size, max_count=MAX_INPUTS, max_bytes=MAX_BYTES)
+    return tuple(collection_pb2.UpsertItemsRequest(collection=collection, items=batch) for batch in batches)
+
+
+def get_item(collection: str, item_id: str, *, include_image: bool) -> Plan[types.Item]:
+    """Returns one item."""
+    request = collection_pb2.GetItemRequest(
+        collection=check_text(collection, "the collection's id"),
+        id=check_text(item_id, "the item's id"),
+        include_image=include_image,
+    )
+    response: collection_pb2.GetItemResponse = yield Call("collection", "GetItem", request)
+    return convert.item(response.item, response.image or None)
+
+
+def list_items(collection: str, page_token: str, page_size: int) -> Plan[tuple[list[types.Item], str]]:
+    """One page of items and the token of the next."""
+    request = collection_pb2.ListItemsRequest(
+        collection=check_text(collection, "the collection's id"), page_size=page_size, page_token=page_token
+    )
+    response: collection_pb2.ListItemsResponse = yield Call("collection", "ListItems", request)
+    return [convert.item(each) for each in response.items], response.next_page_token
+
+
+def delete_items(collection: str, ids: Iterable[str]) -> Plan[int]:
+    """Deletes items and counts those that existed."""
+    check_text(collection, "the collection's id")
+    deleted = 0
+    checked = (check_text(each, "an item's id") for each in ids)
+    for batch in split(checked, len, max_count=MAX_DELETED, max_bytes=MAX_BYTES):  # up to 4 bytes a character
+        request = collection_pb2.DeleteItemsRequest(collection=collection, ids=batch)
+        response: collection_pb2.DeleteItemsResponse = yield Call("collection", "DeleteItems", request, True)
+        deleted += response.deleted_count
+    return deleted
+
+
+def list_models(page_token: str) -> Plan[tuple[list[types.Model], str]]:
+    """One page of models and the token of the next."""
+    response: model_pb2.ListModelsResponse = yield Call(
+        "model", "ListModels", model_pb2.ListModelsRequest(page_token=page_token)
+    )
+    return [convert.model(each) for each in response.models], response.next_page_token
+
+
+def get_model(name: str) -> Plan[types.Model]:
+    """Describes one model."""
+    response: model_pb2.GetModelResponse = yield Call("model", "GetModel", model_pb2.GetModelRequest(model=name))
+    return convert.model(response.model)
+
+
+def _size(wire: Message | bytes | types.ItemError) -> int:
+    if isinstance(wire, types.ItemError):
+        return 0
+    return len(wire) if isinstance(wire, bytes) else wire.ByteSize()
+
+
+T = TypeVar("T")
+
+
+def _keep(batch: Sequence[T | types.ItemError], errors: dict[int, types.ItemError], start: int) -> list[tuple[int, T]]:
+    """Those that can be sent, with their positions; the others go to `errors`."""
+    sent: list[tuple[int, T]] = []
+    for position, each in enumerate(batch, start):
+        if isinstance(each, types.ItemError):
+            errors[position] = each
+        else:
+            sent.append((position, each))
+    return sent

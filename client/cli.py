@@ -1,0 +1,22 @@
+"""The commands that talk to a server: `twinlens ingest | search | label | collections`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import typer
+
+from twinlens.client.commands.collections import collections
+from twinlens.client.commands.ingest import ingest
+from twinlens.client.commands.label import label
+from twinlens.client.commands.search import search
+
+__all__ = ["COMMANDS", "collections", "ingest", "label", "search"]
+
+COMMANDS: dict[str, typer.Typer | Callable[..., Any]] = {
+    "ingest": ingest,
+    "search": search,
+    "label": label,
+    "collections": collections,
+}

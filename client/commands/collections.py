@@ -1,0 +1,132 @@
+"""`twinlens collections`: what is stored."""
+
+from __future__ import annotations
+
+import sys
+from itertools import islice
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from twinlens.client.commands.options import AsJson, Bundle, Local, Server
+from twinlens.client.commands.output import print_json, print_table
+from twinlens.client.connect import connect
+from twinlens.client.errors import TwinlensError
+from twinlens.client.tables import collection_table, item_table
+
+collections = typer.Typer(
+    name="collections",
+    help="List, show, create and delete collections, and look at their items.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+)
+
+Name = Annotated[str, typer.Argument(metavar="NAME", help="The collection's id.")]
+
+
+@collections.command("list")
+def list_(server: Server = None, local: Local = None, bundle: Bundle = None, as_json: AsJson = False) -> None:
+    """List the collections."""
+    with connect(server, local, bundle) as client:
+        found = client.list_collections()
+    if as_json:
+        print_json({"collections": found})
+    elif found:
+        print_table(collection_table(found))
+    else:
+        typer.echo("no collections")
+
+
+@collections.command()
+def show(
+    name: Name, server: Server = None, local: Local = None, bundle: Bundle = None, as_json: AsJson = False
+) -> None:
+    """Show a collection's counts and the space of its vectors."""
+    with connect(server, local, bundle) as client:
+        found = client.get_collection(name)
+    if as_json:
+        print_json(found)
+    else:
+        print_table(collection_table([found]))
+
+
+@collections.command()
+def create(
+    name: Name, server: Server = None, local: Local = None, bundle: Bundle = None, as_json: AsJson = False
+) -> None:
+    """Create an empty collection (`twinlens ingest` does so by itself)."""
+    with connect(server, local, bundle, create=True) as client:
+        made = client.create_collection(name)
+    if as_json:
+        print_json(made)
+    else:
+        typer.echo(f"created {made.id}")
+
+
+@collections.command()
+def delete(
+    name: Name,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask; needed where there is no terminal.")] = False,
+    server: Server = None,
+    local: Local = None,
+    bundle: Bundle = None,
+) -> None:
+    """Delete a collection and everything in it."""
+    with connect(server, local, bundle) as client:
+        count = client.get_collection(name).item_count
+        if not yes:
+            if not sys.stdin.isatty():
+                raise typer.BadParameter(f"{name} holds {count:,} items: say --yes to delete them")
+            if not typer.confirm(f"Delete {name} and its {count:,} items?", err=True):
+                raise TwinlensError("CANCELLED", f"{name} was not deleted")
+        client.delete_collection(name)
+    typer.echo(f"deleted {name} ({count:,} items)")
+
+
+@collections.command()
+def items(
+    name: Name,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=0, help="How many items; 0 means all.")] = 100,
+    server: Server = None,
+    local: Local = None,
+    bundle: Bundle = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON Lines on stdout, an object an item.")] = False,
+) -> None:
+    """List a collection's items, by id."""
+    with connect(server, local, bundle) as client:
+        found = client.list_items(name)
+        shown = islice(found, limit) if limit else found
+        if as_json:
+            for item in shown:
+                print_json(item, indent=None)
+            return
+        page = list(islice(shown, 1000))
+        while page:  # a table a page, so that a collection of any size can be listed
+            print_table(item_table(page))
+            page = list(islice(shown, 1000))
+
+
+@collections.command()
+def get(
+    name: Name,
+    item_id: Annotated[str, typer.Argument(metavar="ID", help="The item's id.")],
+    save_image: Annotated[
+        Path | None, typer.Option("--save-image", metavar="FILE", help="Write the stored picture, byte for byte.")
+    ] = None,
+    server: Server = None,
+    local: Local = None,
+    bundle: Bundle = None,
+) -> None:
+    """Show one item as JSON, and on demand save its picture."""
+    with connect(server, local, bundle) as client:
+        item = client.get_item(name, item_id, include_image=save_image is not None)
+    print_json(item)
+    if save_image is not None:
+        if item.image is None:
+            raise TwinlensError("NOT_FOUND", f"{item_id} has no picture")
+        try:
+            save_image.write_bytes(item.image)
+        except OSError as error:
+            raise TwinlensError("PERMISSION_DENIED", f"cannot write {save_image}: {error.strerror}") from None

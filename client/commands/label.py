@@ -1,0 +1,147 @@
+"""`twinlens label`: the pictures of a folder, labelled by text alone."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from itertools import chain
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from twinlens.client.commands.options import AsJson, Bundle, Local, Server
+from twinlens.client.commands.output import print_json, print_table
+from twinlens.client.connect import connect
+from twinlens.client.errors import TwinlensError
+from twinlens.client.label import label_images
+from twinlens.client.progress import print_line, progress, stderr_console
+from twinlens.client.sinks import LabelRow, LabelSink, check_out, jsonl_line, open_sink
+from twinlens.client.sources import Skipped, walk_images
+from twinlens.client.tables import count_table
+
+
+def label(
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Read recursively; or a single picture.")],
+    labels: Annotated[
+        str | None, typer.Option("--labels", metavar="A,B,C", help="The labels to choose from, between commas.")
+    ] = None,
+    labels_file: Annotated[
+        Path | None,
+        typer.Option("--labels-file", metavar="FILE", help="The labels, one a line (they may hold commas)."),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out",
+            "-o",
+            metavar="FILE",
+            help="Where the labels go: .parquet, .csv or .jsonl. Default: lines of id, label, probability on stdout.",
+        ),
+    ] = None,
+    template: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--template",
+            metavar="TEXT",
+            help="Prompt around a label, whose place is {}; may be repeated. Default: 'a photo of a {}.'",
+        ),
+    ] = None,
+    multi_label: Annotated[
+        bool, typer.Option("--multi-label", help="Judge each label on its own instead of against the others.")
+    ] = False,
+    top_k: Annotated[
+        int, typer.Option("--top-k", "-k", min=0, help="How many labels a picture in column `labels`; 0 means all.")
+    ] = 5,
+    server: Server = None,
+    local: Local = None,
+    bundle: Bundle = None,
+    as_json: AsJson = False,
+) -> None:
+    """Label the pictures of FOLDER by text alone (zero-shot), one row a picture.
+
+    Columns: id (the path below FOLDER), path, label, probability, cosine, labels (the best --top-k of them), error.
+    Pictures that cannot be read are rows with an error; the exit code is 0 if at least one picture was labelled.
+    """
+    choices = _labels(labels, labels_file)
+    if out is not None:
+        try:
+            check_out(out)
+        except TwinlensError as error:
+            raise typer.BadParameter(error.message, param_hint="--out") from None
+    skipped = Skipped()
+    pictures = walk_images(folder, skipped)
+    first = next(pictures, None)
+    if first is None:
+        raise TwinlensError("NOT_FOUND", f"no pictures in {folder}")
+    opened = open_sink(out) if out is not None else _stdout_sink(as_json)
+    with (
+        connect(server, local, bundle) as client,
+        opened as sink,
+        progress("labelled", lambda: sum(1 for _ in walk_images(folder))) as shown,
+    ):
+        report = label_images(
+            client,
+            chain([first], pictures),
+            choices,
+            sink,
+            templates=template,
+            top_k=top_k,
+            multi_label=multi_label,
+            shown=shown,
+        )
+    if not report.labelled:
+        raise TwinlensError("INVALID_ARGUMENT", f"none of the {report.failed} pictures in {folder} could be labelled")
+    if out is not None and as_json:
+        print_json(
+            {
+                "out": str(out),
+                "labelled": report.labelled,
+                "failed": report.failed,
+                "skipped_files": skipped.files,
+                "labels": dict(report.counts.most_common()),
+            }
+        )
+    elif out is not None:
+        print_table(count_table(f"{report.labelled:,} labelled, {report.failed:,} failed: {out}", report.counts))
+    if skipped.files:
+        print_line(stderr_console(), f"passed over {skipped.files:,} files that are not pictures")
+
+
+def _labels(given: str | None, file: Path | None) -> list[str]:
+    if (given is None) == (file is None):
+        raise typer.BadParameter("give the labels with --labels a,b,c or with --labels-file FILE")
+    if file is not None:
+        try:
+            lines: Sequence[str] = file.read_text(encoding="utf-8-sig").splitlines()
+        except FileNotFoundError:
+            raise TwinlensError("NOT_FOUND", f"no such file: {file}") from None
+        except (OSError, UnicodeDecodeError) as error:
+            reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
+            raise TwinlensError("INVALID_ARGUMENT", f"cannot read {file}: {reason}") from None
+    else:
+        lines = (given or "").split(",")
+    labels = list(dict.fromkeys(line.strip() for line in lines if line.strip()))
+    if not labels:
+        raise typer.BadParameter("no labels given", param_hint="--labels-file" if file is not None else "--labels")
+    return labels
+
+
+@contextmanager
+def _stdout_sink(as_json: bool) -> Iterator[LabelSink]:
+    yield _StdoutJson() if as_json else _StdoutLines()
+
+
+class _StdoutLines:
+    def write(self, rows: Sequence[LabelRow]) -> None:
+        for row in rows:
+            if row.label is not None:
+                sys.stdout.write(f"{row.id}\t{row.label}\t{row.probability:.4f}\n")
+        sys.stdout.flush()
+
+
+class _StdoutJson:
+    def write(self, rows: Sequence[LabelRow]) -> None:
+        sys.stdout.writelines(jsonl_line(row) for row in rows)
+        sys.stdout.flush()

@@ -1,0 +1,33 @@
+"""Options that several commands share."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, TypeAlias
+
+import typer
+
+Server: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--server", metavar="HOST:PORT", help="A running server. Default: the environment variable TWINLENS_SERVER."
+    ),
+]
+Local: TypeAlias = Annotated[
+    Path | None,
+    typer.Option(
+        "--local", metavar="DIR", help="Work without a server on this data folder, the same as `twinlens serve --data`."
+    ),
+]
+Bundle: TypeAlias = Annotated[
+    Path | None,
+    typer.Option(
+        "--bundle",
+        metavar="DIR",
+        help="With --local: the encoder bundle. Default: the one the data folder was last used with.",
+    ),
+]
+CollectionName: TypeAlias = Annotated[
+    str, typer.Option("--collection", "-c", metavar="NAME", help="The collection's id.")
+]
+AsJson: TypeAlias = Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")]

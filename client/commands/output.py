@@ -1,0 +1,33 @@
+"""What commands print on stdout."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import sys
+from datetime import datetime
+from typing import Any
+
+from rich.table import Table
+
+from twinlens.client.tables import stdout_console
+
+
+def print_json(value: Any, *, indent: int | None = 2) -> None:
+    """One JSON document; result types are objects of their fields, times ISO 8601; on one line where `indent` is None."""
+    sys.stdout.write(json.dumps(value, ensure_ascii=False, indent=indent, default=_plain) + "\n")
+    sys.stdout.flush()
+
+
+def print_table(table: Table) -> None:
+    """A table; without a terminal as plain text, nothing cut."""
+    stdout_console().print(table)
+    sys.stdout.flush()
+
+
+def _plain(value: Any) -> Any:
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {field.name: getattr(value, field.name) for field in dataclasses.fields(value) if field.repr}
+    if isinstance(value, datetime):
+        return value.isoformat()
+    raise TypeError(f"{type(value).__name__} has no JSON form")

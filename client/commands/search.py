@@ -1,0 +1,116 @@
+"""`twinlens search`: the items of a collection that are nearest to a query."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from twinlens.client.client import Client
+from twinlens.client.commands.options import AsJson, Bundle, CollectionName, Local, Server
+from twinlens.client.commands.output import print_json, print_table
+from twinlens.client.connect import connect
+from twinlens.client.contact_sheet import contact_sheet
+from twinlens.client.errors import TwinlensError
+from twinlens.client.images import read_image
+from twinlens.client.progress import print_line, stderr_console
+from twinlens.client.tables import hit_table
+from twinlens.client.types import Hit, ItemError, Part
+
+_SHEET_SUFFIXES = (".png", ".jpg", ".jpeg", ".webp")
+
+
+class ModalityName(StrEnum):
+    """Which vectors to search."""
+
+    image = "image"
+    text = "text"
+
+
+def search(
+    text: Annotated[str | None, typer.Argument(metavar="TEXT", help="What to look for, in words.")] = None,
+    *,
+    collection: CollectionName,
+    image: Annotated[
+        Path | None, typer.Option("--image", metavar="FILE", help="What to look for, as a picture.")
+    ] = None,
+    item: Annotated[
+        str | None, typer.Option("--item", metavar="ID", help="An item of the collection to find similar ones of.")
+    ] = None,
+    negative: Annotated[
+        list[str] | None, typer.Option("--negative", metavar="TEXT", help="What to keep away from; may be repeated.")
+    ] = None,
+    negative_weight: Annotated[
+        float, typer.Option("--negative-weight", min=0.0, help="How strongly, against 1 for the rest of the query.")
+    ] = 0.5,
+    top_k: Annotated[int, typer.Option("--top-k", "-k", min=1, max=10_000, help="How many hits.")] = 10,
+    modality: Annotated[
+        ModalityName, typer.Option("--modality", help="Compare with the items' pictures or with their captions.")
+    ] = ModalityName.image,
+    min_score: Annotated[
+        float | None, typer.Option("--min-score", help="Leave out hits whose cosine, from -1 to 1, is lower.")
+    ] = None,
+    exact: Annotated[
+        bool, typer.Option("--exact", help="Compare with every stored vector instead of asking the index.")
+    ] = False,
+    save_sheet: Annotated[
+        Path | None,
+        typer.Option("--save-sheet", metavar="FILE.png", help="Draw the hits' pictures on a contact sheet."),
+    ] = None,
+    server: Server = None,
+    local: Local = None,
+    bundle: Bundle = None,
+    as_json: AsJson = False,
+) -> None:
+    """Find the items nearest to TEXT, a picture, an item, or a mix of them."""
+    if text is None and image is None and item is None:
+        raise typer.BadParameter("nothing to look for: give TEXT, --image FILE or --item ID")
+    if save_sheet is not None and save_sheet.suffix.lower() not in _SHEET_SUFFIXES:
+        raise typer.BadParameter(f"must end in one of {', '.join(_SHEET_SUFFIXES)}", param_hint="--save-sheet")
+    if save_sheet is not None and not save_sheet.parent.is_dir():
+        raise TwinlensError("NOT_FOUND", f"no such folder: {save_sheet.parent}")
+    away = [Part(text=each, weight=-negative_weight) for each in negative or []]
+    with connect(server, local, bundle) as client:
+        hits = client.search(
+            collection,
+            text=text,
+            image=image,
+            item=item,
+            parts=away,
+            modality=modality.value,
+            top_k=top_k,
+            min_score=min_score,
+            exact=exact,
+        )
+        if save_sheet is not None:
+            _save_sheet(client, collection, _title(text, image, item, negative or []), image, hits, save_sheet)
+    if as_json:
+        print_json({"collection": collection, "hits": hits})
+    elif hits:
+        print_table(hit_table(_title(text, image, item, negative or []), [("", hits)]))
+    else:
+        typer.echo("no hits")
+
+
+def _title(text: str | None, image: Path | None, item: str | None, negative: list[str]) -> str:
+    parts = [*([f"“{text}”"] if text is not None else [])]
+    parts += [f"like {image.name}"] if image is not None else []
+    parts += [f"like {item}"] if item is not None else []
+    return " + ".join(parts) + "".join(f" − “{each}”" for each in negative)
+
+
+def _save_sheet(client: Client, collection: str, title: str, query: Path | None, hits: list[Hit], out: Path) -> None:
+    cells: list[tuple[bytes, str]] = []
+    if query is not None:
+        data = read_image(query)
+        cells.append((b"" if isinstance(data, ItemError) else data, "the query"))
+    for hit in hits:
+        picture = client.get_item(collection, hit.id, include_image=True).image
+        cells.append((picture or b"", f"{hit.score:.3f}  {hit.id}"))
+    try:
+        contact_sheet([(title, cells)], columns=min(5, max(1, len(cells)))).save(out)
+    except OSError as error:
+        raise TwinlensError("PERMISSION_DENIED", f"cannot write {out}: {error.strerror or error}") from None
+    print_line(stderr_console(), f"contact sheet: {out}")

@@ -1,0 +1,68 @@
+"""Where the commands find their server: at an address, or started for them in this process."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import TypeAlias
+
+import typer
+
+from twinlens.client.client import Client
+from twinlens.client.errors import TwinlensError
+
+# Serves a data folder (None: a temporary one) with a bundle (None: the one the folder remembers) and gives its target.
+LocalFactory: TypeAlias = "Callable[[Path | None, Path | None], AbstractContextManager[str]]"
+
+SERVER_VARIABLE = "TWINLENS_SERVER"
+_local: list[LocalFactory] = []
+
+
+def register_local(factory: LocalFactory) -> None:
+    """Says how `--local` starts a server. The client knows no server, so whoever composes the program tells it."""
+    _local[:] = [factory]
+
+
+@contextmanager
+def connect(
+    server: str | None = None,
+    local: str | os.PathLike[str] | None = None,
+    bundle: str | os.PathLike[str] | None = None,
+    *,
+    create: bool = False,
+) -> Iterator[Client]:
+    """A client of the server that the options name: `--server`, else `--local`/`--bundle`, else TWINLENS_SERVER.
+
+    Args:
+        server: HOST:PORT of a running server.
+        local: A data folder to serve from this process while the block lasts.
+        bundle: The bundle to serve it with; alone, a temporary data folder is served.
+        create: Make the data folder if it is missing; otherwise that is an error.
+
+    Raises:
+        typer.BadParameter: where the options name no server, or two.
+        TwinlensError: NOT_FOUND where a folder is missing.
+    """
+    if server is not None and (local is not None or bundle is not None):
+        raise typer.BadParameter(
+            "--server and --local/--bundle exclude each other: the server has its own data and bundle"
+        )
+    if local is None and bundle is None:
+        target = server if server is not None else os.environ.get(SERVER_VARIABLE)
+        if not target:
+            raise typer.BadParameter(
+                f"no server named: give --server HOST:PORT or --local DIR, or set {SERVER_VARIABLE}"
+            )
+        with Client(target) as client:
+            yield client
+        return
+    for folder, option in ((local, "--local"), (bundle, "--bundle")):
+        if folder is not None and not Path(folder).is_dir() and not (folder is local and create):
+            raise TwinlensError("NOT_FOUND", f"no such folder: {os.fspath(folder)} ({option})")
+    if not _local:
+        raise TwinlensError("FAILED_PRECONDITION", "--local needs the twinlens command, which brings the server along")
+    data = None if local is None else Path(local)
+    with _local[0](data, None if bundle is None else Path(bundle)) as target, Client(target) as client:
+        yield client

@@ -1,0 +1,71 @@
+"""Labels the pictures of a folder of any size, in the memory of a few batches."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from twinlens.client.client import Client
+from twinlens.client.pipeline import in_order
+from twinlens.client.progress import Progress
+from twinlens.client.sinks import LabelRow, LabelSink, label_row
+from twinlens.client.sources import FoundImage
+from twinlens.client.split import split
+
+_BATCH = 32
+_IN_FLIGHT = 4
+
+
+@dataclass(slots=True)
+class LabelReport:
+    """How many pictures were labelled, how many failed, and how often each label came first."""
+
+    labelled: int = 0
+    failed: int = 0
+    counts: Counter[str] = field(default_factory=Counter)
+
+
+def label_images(
+    client: Client,
+    pictures: Iterable[FoundImage],
+    labels: Sequence[str],
+    sink: LabelSink,
+    *,
+    templates: Sequence[str] | None,
+    top_k: int,
+    multi_label: bool,
+    shown: Progress,
+) -> LabelReport:
+    """Labels pictures and writes one row each, in order; a picture that cannot be read is a row with an error.
+
+    Args:
+        client: Who labels.
+        pictures: Read lazily.
+        labels: To choose from.
+        sink: Takes the rows.
+        templates: Prompts around a label; None: the server's default.
+        top_k: How many labels a picture; 0 means all.
+        multi_label: Judge each label on its own.
+        shown: Told of progress and of each failure.
+    """
+
+    def work(batch: list[FoundImage]) -> list[LabelRow]:
+        results = client.classify(
+            [found.path for found in batch], labels, templates=templates, top_k=top_k, multi_label=multi_label
+        )
+        return [label_row(found, result) for found, result in zip(batch, results, strict=True)]
+
+    report = LabelReport()
+    batches = split(pictures, lambda _: 0, max_count=_BATCH, max_bytes=1)
+    for rows in in_order(work, batches, workers=_IN_FLIGHT):
+        sink.write(rows)
+        for row in rows:
+            if row.label is None:
+                report.failed += 1
+                shown.say(f"not labelled: {row.id}: {row.error}")
+            else:
+                report.labelled += 1
+                report.counts[row.label] += 1
+        shown.advance(len(rows))
+    return report

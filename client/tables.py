@@ -1,0 +1,128 @@
+"""Hits, labels and collections as tables that people read; plain text where there is no terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from rich import box
+from rich.table import Table
+from rich.text import Text
+
+from twinlens.client.types import Classification, Collection, Hit, Item
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+def hit_table(title: str, answers: Sequence[tuple[str, Sequence[Hit]]], *, captions: bool | None = None) -> Table:
+    """One block of rows a query: rank, score and id of its hits.
+
+    Args:
+        title: Heading of the table.
+        answers: Queries with their hits, best first.
+        captions: Show the hits' captions; None: if there are any.
+    """
+    with_captions = captions if captions is not None else any(hit.caption for _, hits in answers for hit in hits)
+    table = _table(title)
+    several = len(answers) > 1
+    if several:
+        table.add_column("query", overflow="fold")
+    table.add_column("#", justify="right")
+    table.add_column("score", justify="right")
+    table.add_column("id", overflow="fold")
+    if with_captions:
+        table.add_column("caption", overflow="fold")
+    for query, hits in answers:
+        for rank, hit in enumerate(hits, 1):
+            cells: list[str | Text] = [str(rank), f"{hit.score:.3f}", _plain(hit.id)]
+            if several:
+                cells.insert(0, _plain(query) if rank == 1 else "")
+            if with_captions:
+                cells.append(_plain(hit.caption))
+            table.add_row(*cells)
+        if several and not hits:
+            table.add_row(_plain(query), "", "", "no hits")
+        if several:
+            table.add_section()
+    return table
+
+
+def label_table(title: str, names: Sequence[str], results: Sequence[Classification]) -> Table:
+    """One row a picture: its best labels with their probabilities.
+
+    Args:
+        title: Heading of the table.
+        names: What to call the pictures, in order.
+        results: What became of them, in the same order.
+    """
+    table = _table(title)
+    table.add_column("picture", overflow="fold")
+    table.add_column("label", overflow="fold")
+    table.add_column("probability", justify="right")
+    table.add_column("cosine", justify="right")
+    runners_up = any(len(result.scores) > 1 for result in results)
+    if runners_up:
+        table.add_column("next", overflow="fold")
+    for name, result in zip(names, results, strict=True):
+        if not result.scores:
+            table.add_row(_plain(name), Text(str(result.error or "no label"), style="red"))
+            continue
+        best, *others = result.scores
+        row: list[str | Text] = [_plain(name), _plain(best.label), f"{best.probability:.3f}", f"{best.cosine:.3f}"]
+        if runners_up:
+            row.append(_plain(", ".join(f"{each.label} {each.probability:.3f}" for each in others[:2])))
+        table.add_row(*row)
+    return table
+
+
+def count_table(title: str, counts: Mapping[str, int]) -> Table:
+    """How often each label came first, most often first."""
+    table = _table(title)
+    table.add_column("label", overflow="fold")
+    table.add_column("pictures", justify="right")
+    for label, count in sorted(counts.items(), key=lambda pair: (-pair[1], pair[0])):
+        table.add_row(_plain(label), f"{count:,}")
+    return table
+
+
+def collection_table(collections: Sequence[Collection]) -> Table:
+    """One row a collection: its counts and its space."""
+    table = _table("Collections")
+    for name in ("id", "items", "pictures", "captions", "dimension", "space", "created"):
+        table.add_column(name, justify="right" if name in {"items", "pictures", "captions", "dimension"} else "left")
+    for each in collections:
+        counts = (each.item_count, each.image_vector_count, each.text_vector_count, each.dimension)
+        created = f"{each.create_time:%Y-%m-%d %H:%M} UTC"
+        table.add_row(_plain(each.id), *(f"{count:,}" for count in counts), each.space_id[:12], created)
+    return table
+
+
+def item_table(items: Sequence[Item]) -> Table:
+    """One row an item."""
+    table = _table("Items")
+    for name in ("id", "caption", "uri", "updated"):
+        table.add_column(name, overflow="fold")
+    for item in items:
+        updated = f"{item.update_time:%Y-%m-%d %H:%M} UTC"
+        table.add_row(_plain(item.id), _plain(item.caption), _plain(item.uri), updated)
+    return table
+
+
+def stdout_console() -> Console:
+    """Where tables go. Without a terminal lines may be as long as they must, so that nothing is cut or folded."""
+    from rich.console import Console  # noqa: PLC0415
+
+    console = Console(soft_wrap=False, highlight=False)
+    if not console.is_terminal:
+        console = Console(width=10_000, highlight=False, color_system=None)
+    return console
+
+
+def _table(title: str) -> Table:
+    return Table(title=Text(title, style="bold"), title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+
+
+def _plain(text: str) -> Text:
+    """Text as it is: never markup, never control characters that would move the cursor."""
+    return Text("".join(char if char.isprintable() else "�" for char in text))

@@ -1,0 +1,223 @@
+"""What goes into a client and what comes out: plain values, NumPy arrays where there are vectors."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+Modality: TypeAlias = Literal["image", "text"]
+
+# A path, encoded bytes (JPEG, PNG, …), or a Pillow picture.
+ImageInput: TypeAlias = "str | os.PathLike[str] | bytes | Image"
+
+# One part, several parts to be mixed, or a text.
+QueryInput: TypeAlias = "Part | Sequence[Part] | str"
+
+
+@dataclass(frozen=True, slots=True)
+class ItemError:
+    """Why one item of a batch failed; the others are not affected. As text it is its message.
+
+    Attributes:
+        reason: The kind of failure, such as "INVALID_IMAGE", "NOT_FOUND", "UNSUPPORTED".
+        message: One line a person understands.
+    """
+
+    reason: str
+    message: str
+
+    def __str__(self) -> str:
+        return self.message
+
+
+@dataclass(frozen=True, slots=True)
+class ModelInfo:
+    """The model behind an answer. Vectors are comparable only within one `space_id`."""
+
+    name: str
+    version: str
+    space_id: str
+    dimension: int
+    has_image_tower: bool
+    has_text_tower: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """A model a server has, with its manifest (the content of bundle.json)."""
+
+    info: ModelInfo
+    active: bool
+    manifest: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class EmbedBatch:
+    """Vectors of a batch, in its order.
+
+    Attributes:
+        vectors: Unit-length vectors, float32, shape (n, d); a row of NaN where the input failed.
+        errors: Position -> why that input failed.
+        truncated: Positions of texts that were longer than the model's context and were cut.
+        model: The model; None only if nothing could be sent.
+    """
+
+    vectors: NDArray[np.float32]
+    errors: Mapping[int, ItemError]
+    truncated: tuple[int, ...]
+    model: ModelInfo | None
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One part of a query: exactly one of `text`, `image`, `vector` and `item`.
+
+    Attributes:
+        text: A text.
+        image: A picture: path, encoded bytes, or a Pillow picture.
+        vector: A vector of the collection's space, shape (d,); need not have unit length.
+        item: The id of an item of the collection.
+        weight: Its share; negative pushes away.
+        item_modality: Which vector of `item` is meant; None: the picture's, or the caption's where there is no picture.
+
+    Example:
+        >>> client.search("photos", parts=[Part(image="dog.jpg"), Part(text="snow", weight=-0.5)])
+    """
+
+    text: str | None = None
+    image: ImageInput | None = None
+    vector: NDArray[np.floating[Any]] | Sequence[float] | None = None
+    item: str | None = None
+    weight: float = 1.0
+    item_modality: Modality | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """An item and its cosine to the query, from -1 to 1."""
+
+    id: str
+    score: float
+    uri: str = ""
+    caption: str = ""
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class QueryResult:
+    """Hits of one query, best first; `error` is set and `hits` empty where that query failed."""
+
+    hits: tuple[Hit, ...]
+    error: ItemError | None = None
+    truncated: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class LabelScore:
+    """One label of one picture: raw cosine, and the model's own probability."""
+
+    label: str
+    cosine: float
+    probability: float
+
+
+@dataclass(frozen=True, slots=True)
+class Classification:
+    """Labels of one picture, best first; `error` is set and `scores` empty where it failed."""
+
+    scores: tuple[LabelScore, ...]
+    error: ItemError | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Collection:
+    """A collection and its counts."""
+
+    id: str
+    space_id: str
+    dimension: int
+    item_count: int
+    image_vector_count: int
+    text_vector_count: int
+    create_time: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class NewItem:
+    """An item to store. At least one of `image` and `caption` is needed.
+
+    Attributes:
+        image: The picture: path, encoded bytes, or a Pillow picture (stored as PNG).
+        caption: A text that belongs to it; embedded if the model has a text tower.
+        id: Chosen by you; empty means the hash of the content.
+        uri: Where the original lies; kept, never fetched.
+        metadata: JSON-compatible; numbers are kept as 64-bit floats.
+    """
+
+    image: ImageInput | None = None
+    caption: str = ""
+    id: str = ""
+    uri: str = ""
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """A stored item.
+
+    Attributes:
+        image: The picture's bytes as they were stored; None unless asked for (or where there is none).
+        content_hash: SHA-256 of the picture's bytes, or of the caption where there is no picture; hexadecimal.
+    """
+
+    id: str
+    uri: str
+    caption: str
+    metadata: Mapping[str, Any]
+    content_hash: str
+    create_time: datetime
+    update_time: datetime
+    image: bytes | None = field(default=None, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class UpsertFailure:
+    """An item that was not stored.
+
+    Attributes:
+        position: Its place among the items given, from 0.
+        id: Its id as given, possibly empty.
+        reason: The kind of failure, such as "INVALID_IMAGE".
+        message: One line a person understands.
+    """
+
+    position: int
+    id: str
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class UpsertReport:
+    """What became of the items given.
+
+    Attributes:
+        stored: How many are on disk.
+        failures: Those that are not, in order.
+        truncated: How many captions were cut for embedding.
+        model: The model that embedded them; None only if nothing could be sent.
+    """
+
+    stored: int
+    failures: tuple[UpsertFailure, ...]
+    truncated: int = 0
+    model: ModelInfo | None = None
