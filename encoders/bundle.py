@@ -26,24 +26,42 @@ def read_manifest(path: str | Path) -> Manifest:
         msg = f"no bundle at {folder}: it {what}"
         raise BundleError(msg)
     try:
-        raw = json.loads((folder / MANIFEST_NAME).read_bytes())
+        raw = (folder / MANIFEST_NAME).read_bytes()
     except FileNotFoundError:
         msg = f"no bundle at {folder}: it has no {MANIFEST_NAME}"
         raise BundleError(msg) from None
-    except (OSError, ValueError) as error:
-        msg = f"{folder / MANIFEST_NAME} cannot be read: {str(error).splitlines()[0]}"
+    except OSError as error:
+        msg = f"{folder / MANIFEST_NAME} cannot be read: {error.strerror}"
         raise BundleError(msg) from error
-    if not isinstance(raw, dict):
-        msg = f"{folder / MANIFEST_NAME} is not a manifest: an object is wanted"
+    return parse_manifest(raw, str(folder / MANIFEST_NAME))
+
+
+def parse_manifest(raw: bytes, where: str) -> Manifest:
+    """Parses the contents of a `bundle.json`.
+
+    Args:
+        raw: The file's bytes.
+        where: Its path or address, for messages.
+
+    Raises:
+        BundleError: if it is not JSON, is of another schema, or has a wrong field.
+    """
+    try:
+        content = json.loads(raw)
+    except ValueError as error:
+        msg = f"{where} is not JSON: {(str(error).splitlines() or [''])[0]}"
+        raise BundleError(msg) from error
+    if not isinstance(content, dict):
+        msg = f"{where} is not a manifest: an object is wanted"
         raise BundleError(msg)
-    schema = raw.get("schema_version", SCHEMA_VERSION)
+    schema = content.get("schema_version", SCHEMA_VERSION)
     if schema != SCHEMA_VERSION:
-        msg = f"{folder / MANIFEST_NAME} has schema_version {schema!r}; this program reads {SCHEMA_VERSION}"
+        msg = f"{where} has schema_version {schema!r}; this program reads {SCHEMA_VERSION}"
         raise BundleError(msg)
     try:
-        return Manifest.model_validate_json(json.dumps(raw))
+        return Manifest.model_validate_json(raw)
     except ValidationError as error:
-        msg = f"{folder / MANIFEST_NAME} is wrong: {first_problem(error)}"
+        msg = f"{where} is wrong: {first_problem(error)}"
         raise BundleError(msg) from error
 
 

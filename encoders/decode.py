@@ -18,6 +18,7 @@ from twinlens.encoders.colour import to_srgb
 from twinlens.encoders.errors import InvalidImage
 from twinlens.encoders.png_chunks import bit_depth, checked_png
 from twinlens.encoders.sniff import READABLE, SNIFF_BYTES, sniff
+from twinlens.encoders.webp_header import canvas_size
 
 # Raised whenever the same bytes would come out as other pixels; part of a bundle's space.
 DECODE_CONTRACT: Final = 1
@@ -96,13 +97,10 @@ def _decode(data: bytes, kind: str, min_side: int | None, limits: DecodeLimits) 
     if kind == "PNG":
         data = checked_png(data)
         sample_bits = bit_depth(data)
+    elif kind == "WEBP" and (size := canvas_size(data)) is not None:
+        _check_size(*size, limits)  # opening a WebP already takes the memory of its canvas
     with Image.open(io.BytesIO(data), formats=[kind]) as picture:
-        width, height = picture.size
-        if width < 1 or height < 1:
-            raise InvalidImage("the picture has no pixels")
-        if width * height > limits.max_pixels:
-            msg = f"the picture has too many pixels: {width} x {height}, the limit is {limits.max_pixels:,}"
-            raise InvalidImage(msg)
+        _check_size(*picture.size, limits)
         if min_side is not None and kind == "JPEG":
             # Pillow picks the smallest of 1/2, 1/4, 1/8 that is not below the size asked for.
             picture.draft(None, (2 * min_side, 2 * min_side))
@@ -111,10 +109,16 @@ def _decode(data: bytes, kind: str, min_side: int | None, limits: DecodeLimits) 
         rgb = to_srgb(picture, sample_bits=sample_bits)
         if upright is not None:
             rgb = rgb.transpose(upright)
-        if rgb is picture:
-            rgb = picture.copy()
     rgb.info.clear()
     return rgb
+
+
+def _check_size(width: int, height: int, limits: DecodeLimits) -> None:
+    if width < 1 or height < 1:
+        raise InvalidImage("the picture has no pixels")
+    if width * height > limits.max_pixels:
+        msg = f"the picture has too many pixels: {width} x {height}, the limit is {limits.max_pixels:,}"
+        raise InvalidImage(msg)
 
 
 def _readable_format(data: bytes) -> str:

@@ -8,10 +8,12 @@ from collections.abc import Iterator
 from twinlens.encoders.errors import InvalidImage
 
 _SIGNATURE_LENGTH = 8
+# Pillow unpacks no more than this.
+_MAX_PROFILE = 1024 * 1024
 _XMP_KEYWORD = b"XML:com.adobe.xmp\0"
 
 # Text may unpack a thousandfold; animation frames after the first are not wanted, nor are private chunks.
-_KEPT = frozenset({b"IHDR", b"PLTE", b"IDAT", b"IEND", b"tRNS", b"iCCP", b"sRGB", b"gAMA", b"cHRM", b"eXIf"})
+_KEPT = frozenset({b"IHDR", b"PLTE", b"IDAT", b"IEND", b"tRNS", b"sRGB", b"gAMA", b"cHRM", b"eXIf"})
 
 
 def checked_png(data: bytes) -> bytes:
@@ -40,7 +42,7 @@ def checked_png(data: bytes) -> bytes:
         if kind == b"IHDR":
             _check_header(bytes(body))
         seen_pixels = seen_pixels or kind == b"IDAT"
-        if kind in _KEPT or (kind == b"iTXt" and bytes(body[: len(_XMP_KEYWORD)]) == _XMP_KEYWORD and not body[18]):
+        if kind in _KEPT or (kind == b"iTXt" and _is_plain_xmp(body)) or (kind == b"iCCP" and _is_sound_profile(body)):
             kept.append(view[start:end])
     if not seen_pixels:
         raise InvalidImage("the PNG holds no picture data")
@@ -71,6 +73,25 @@ def _chunks(data: bytes) -> Iterator[tuple[bytes, int, int]]:
         if kind == b"IEND":
             return
         start = end
+
+
+def _is_plain_xmp(body: memoryview) -> bool:
+    """XMP may hold the orientation; only its uncompressed form is read."""
+    head = bytes(body[: len(_XMP_KEYWORD) + 1])
+    return head == _XMP_KEYWORD + b"\0"
+
+
+def _is_sound_profile(body: memoryview) -> bool:
+    """Whether Pillow can unpack a colour profile; one it cannot would cost it the picture."""
+    name, _, rest = bytes(body).partition(b"\0")
+    if not name or not rest or rest[0] != 0:
+        return False
+    unpacker = zlib.decompressobj()
+    try:
+        unpacker.decompress(rest[1:], _MAX_PROFILE)
+    except zlib.error:
+        return False
+    return not unpacker.unconsumed_tail
 
 
 def _check_header(header: bytes) -> None:

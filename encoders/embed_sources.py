@@ -1,0 +1,140 @@
+"""What `twinlens embed` reads: a folder of pictures, or a JSONL file of pictures and texts. Read as a stream."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+from twinlens.encoders.sniff import IMAGE_SUFFIXES, SNIFF_BYTES, looks_like_image
+
+
+@dataclass(frozen=True, slots=True)
+class SourceItem:
+    """One thing to embed: a picture's path, a text, or (`problem`) a row that is neither."""
+
+    id: str
+    image: Path | None = None
+    text: str | None = None
+    problem: str = ""
+
+
+class Source(Protocol):
+    """Items in a fixed order; may be read several times."""
+
+    @property
+    def skipped(self) -> int:
+        """Files or rows passed over in the last reading."""
+        ...
+
+    def __iter__(self) -> Iterator[SourceItem]:
+        """Reads from the start."""
+        ...
+
+
+@dataclass
+class FolderSource:
+    """The pictures under a folder, recursively, in sorted order; ids are relative paths with forward slashes.
+
+    A file is a picture if it has a picture's suffix or a picture's first bytes. Hidden files and folders are left
+    out, links to folders are not followed; other files are skipped and counted.
+    """
+
+    folder: Path
+    skipped: int = field(default=0, init=False)
+
+    def __iter__(self) -> Iterator[SourceItem]:
+        """Walks the folder."""
+        self.skipped = 0
+        yield from self._walk(self.folder, "")
+
+    def _walk(self, folder: Path, prefix: str) -> Iterator[SourceItem]:
+        try:
+            with os.scandir(folder) as listing:
+                entries = sorted(listing, key=lambda entry: entry.name)
+        except OSError as error:
+            yield SourceItem(_clean_id(prefix.rstrip("/")), problem=f"the folder cannot be read: {error.strerror}")
+            return
+        for entry in entries:
+            if entry.name.startswith("."):
+                continue
+            if entry.is_dir(follow_symlinks=False):
+                yield from self._walk(Path(entry.path), f"{prefix}{entry.name}/")
+            elif entry.is_file() and _is_picture(Path(entry.path)):
+                yield SourceItem(_clean_id(prefix + entry.name), image=Path(entry.path))
+            else:
+                self.skipped += 1
+
+
+@dataclass
+class JsonlSource:
+    """Rows with `image` (a path, relative to the file or absolute) or `text`, and optionally `id`.
+
+    Without an id, a picture's is its path as given and a text's is `line-N`, counted from 1. A row that repeats an
+    earlier one (same id, same input) is skipped; the same id with another input is a problem.
+    """
+
+    file: Path
+    skipped: int = field(default=0, init=False)
+
+    def __iter__(self) -> Iterator[SourceItem]:
+        """Reads the file row by row."""
+        self.skipped = 0
+        seen: dict[str, int] = {}
+        with self.file.open("rb") as stream:
+            for number, line in enumerate(stream, start=1):
+                if not line.strip():
+                    continue
+                item = self._row(line, number)
+                mark = hash((item.image, item.text))
+                if item.problem:
+                    yield item
+                elif item.id not in seen:
+                    seen[item.id] = mark
+                    yield item
+                elif seen[item.id] == mark:
+                    self.skipped += 1
+                else:
+                    yield SourceItem(f"line-{number}", problem=f"the id {item.id!r} was used before")
+
+    def _row(self, line: bytes, number: int) -> SourceItem:
+        fallback = f"line-{number}"
+        try:
+            row = json.loads(line.decode("utf-8-sig"))
+        except (ValueError, RecursionError):
+            return SourceItem(fallback, problem=f"line {number} is not JSON")
+        if not isinstance(row, dict):
+            return SourceItem(fallback, problem=f"line {number} is not an object")
+        image, text, given = row.get("image"), row.get("text"), row.get("id")
+        if isinstance(given, int) and not isinstance(given, bool):
+            given = str(given)
+        if given is not None and (not isinstance(given, str) or not given):
+            return SourceItem(fallback, problem=f"line {number}: id must be a string that is not empty")
+        if (image is None) == (text is None):
+            either = "either image or text is wanted" if image is None else "image and text exclude each other"
+            return SourceItem(_clean_id(given or fallback), problem=f"line {number}: {either}")
+        value = image if text is None else text
+        if not isinstance(value, str):
+            what = "image" if text is None else "text"
+            return SourceItem(_clean_id(given or fallback), problem=f"line {number}: {what} must be a string")
+        if text is None:
+            return SourceItem(_clean_id(given or value), image=self.file.parent / value)
+        return SourceItem(_clean_id(given or fallback), text=value)
+
+
+def _is_picture(path: Path) -> bool:
+    if path.suffix.lower() in IMAGE_SUFFIXES:
+        return True
+    try:
+        with path.open("rb") as stream:
+            return looks_like_image(path.name, stream.read(SNIFF_BYTES))
+    except OSError:
+        return False
+
+
+def _clean_id(text: str) -> str:
+    """Ids are written as UTF-8: undecodable bytes of a file name, and lone surrogates, are replaced."""
+    return text.encode("utf-8", "surrogatepass").decode("utf-8", "replace")

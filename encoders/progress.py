@@ -1,0 +1,69 @@
+"""Progress of a long command on stderr: a bar on a terminal, a plain line now and then otherwise."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Protocol
+
+_PLAIN_EVERY_S = 10.0
+
+
+class Progress(Protocol):
+    """Told of each item done."""
+
+    def advance(self, *, failed: bool) -> None:
+        """Counts one more."""
+        ...
+
+
+class _Plain:
+    def __init__(self, what: str) -> None:
+        self._what = what
+        self._done = self._failed = 0
+        self._last_s = time.monotonic()
+
+    def advance(self, *, failed: bool) -> None:
+        self._done += 1
+        self._failed += failed
+        now = time.monotonic()
+        if now - self._last_s >= _PLAIN_EVERY_S:
+            self._last_s = now
+            sys.stderr.write(f"{self._what}: {self._done} done, {self._failed} failed\n")
+
+
+@contextmanager
+def progress_on_stderr(what: str, total: int | None = None) -> Iterator[Progress]:
+    """Shows progress until the block ends.
+
+    Args:
+        what: A verb with its object, as `embedding`.
+        total: Items to come, where known.
+    """
+    if not sys.stderr.isatty():
+        yield _Plain(what)
+        return
+    from rich.console import Console  # noqa: PLC0415 - only terminals pay for it
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn  # noqa: PLC0415
+    from rich.progress import Progress as Bar  # noqa: PLC0415
+
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[failed]} failed"),
+        TimeRemainingColumn(),
+    )
+    with Bar(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(what, total=total, failed=0)
+
+        class _OnTerminal:
+            failed = 0
+
+            def advance(self, *, failed: bool) -> None:
+                self.failed += failed
+                bar.update(task, advance=1, failed=self.failed)
+
+        yield _OnTerminal()

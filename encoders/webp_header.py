@@ -1,0 +1,19 @@
+"""The size of a WebP picture from its first bytes (RFC 9649), before a decoder takes memory for it."""
+
+from __future__ import annotations
+
+
+def canvas_size(data: bytes) -> tuple[int, int] | None:
+    """Width and height of the canvas; None where the header is not one we know, which the decoder will refuse."""
+    if len(data) < 30:
+        return None
+    match data[12:16]:
+        case b"VP8X":
+            return int.from_bytes(data[24:27], "little") + 1, int.from_bytes(data[27:30], "little") + 1
+        case b"VP8L":
+            bits = int.from_bytes(data[21:25], "little")
+            return (bits & 0x3FFF) + 1, (bits >> 14 & 0x3FFF) + 1
+        case b"VP8 ":
+            width, height = int.from_bytes(data[26:28], "little"), int.from_bytes(data[28:30], "little")
+            return width & 0x3FFF, height & 0x3FFF
+    return None
