@@ -19,14 +19,14 @@ def serve(
     bundle: Annotated[
         Path | None, typer.Option(help="Folder of the model. Default: the one DATA was served with before.")
     ] = None,
-    host: Annotated[str | None, typer.Option(help="Address to listen on.  [default: 127.0.0.1]")] = None,
-    port: Annotated[int | None, typer.Option(help="Port; 0 picks a free one.  [default: 50051]")] = None,
+    host: Annotated[str | None, typer.Option(help="Address to listen on. Default: 127.0.0.1.")] = None,
+    port: Annotated[int | None, typer.Option(help="Port; 0 picks a free one. Default: 50051.")] = None,
     port_file: Annotated[Path | None, typer.Option(help="File the port is written to once the server serves.")] = None,
-    provider: Annotated[str | None, typer.Option(help="auto, cpu or cuda.  [default: auto]")] = None,
+    provider: Annotated[str | None, typer.Option(help="auto, cpu or cuda. Default: auto.")] = None,
     grace_s: Annotated[
-        float | None, typer.Option("--grace", help="Seconds running calls have to finish on SIGTERM.  [default: 10]")
+        float | None, typer.Option("--grace", help="Seconds running calls have to finish on SIGTERM. Default: 10.")
     ] = None,
-    log_level: Annotated[str | None, typer.Option(help="debug, info, warning or error.  [default: info]")] = None,
+    log_level: Annotated[str | None, typer.Option(help="debug, info, warning or error. Default: info.")] = None,
     config: Annotated[
         Path | None, typer.Option(help="TOML file of settings; TWINLENS_… variables and options overrule it.")
     ] = None,

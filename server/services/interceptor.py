@@ -11,9 +11,10 @@ from contextlib import asynccontextmanager
 from typing import Any, TypeAlias
 
 import grpc
+from google.protobuf.message import DecodeError
 
 from twinlens.server.core.call import Call, set_current_call
-from twinlens.server.core.errors import Code, ServiceError, as_service_error, internal
+from twinlens.server.core.errors import Code, ServiceError, as_service_error, internal, invalid_argument
 
 log = logging.getLogger(__name__)
 
@@ -51,19 +52,40 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
             return handler
         offered = dict(handler_call_details.invocation_metadata).get(REQUEST_ID, "")
         request_id = offered if isinstance(offered, str) and _SANE_ID.fullmatch(offered) else uuid.uuid4().hex
-        codecs = (handler.request_deserializer, handler.response_serializer)
+        # Bytes are parsed inside the guard: gRPC itself would send the parser's own words to the caller.
+        parse = _parser(handler.request_deserializer)
+        encode = handler.response_serializer
         if handler.unary_unary is not None:
-            return grpc.unary_unary_rpc_method_handler(_answered(handler.unary_unary, method, request_id), *codecs)
+            answer = _answered(handler.unary_unary, parse, method, request_id)
+            return grpc.unary_unary_rpc_method_handler(answer, None, encode)
         if handler.stream_unary is not None:
-            return grpc.stream_unary_rpc_method_handler(_answered(handler.stream_unary, method, request_id), *codecs)
+            answer = _answered(handler.stream_unary, lambda raw: _parsed(raw, parse), method, request_id)
+            return grpc.stream_unary_rpc_method_handler(answer, None, encode)
         msg = f"{method} streams its reply, which this interceptor does not know yet"
         raise NotImplementedError(msg)
 
 
-def _answered(behaviour: Callable[..., Any], method: str, request_id: str) -> Callable[..., Any]:
-    async def answer(request: object, context: Context) -> object:
+def _parser(deserialize: Callable[[bytes], Any] | None) -> Callable[[bytes], Any]:
+    def parse(raw: bytes) -> object:
+        try:
+            return raw if deserialize is None else deserialize(raw)
+        except DecodeError:
+            raise invalid_argument("the bytes are not a message of this method") from None
+
+    return parse
+
+
+async def _parsed(raw: AsyncIterator[bytes], parse: Callable[[bytes], Any]) -> AsyncIterator[Any]:
+    async for message in raw:
+        yield parse(message)
+
+
+def _answered(
+    behaviour: Callable[..., Any], parse: Callable[[Any], Any], method: str, request_id: str
+) -> Callable[..., Any]:
+    async def answer(request: Any, context: Context) -> object:
         async with _guarded(method, request_id, context):
-            return await behaviour(request, context)
+            return await behaviour(parse(request), context)
 
     return answer
 

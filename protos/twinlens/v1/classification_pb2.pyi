@@ -31,9 +31,12 @@ class ClassifyRequest(_message.Message):
     TOP_K_FIELD_NUMBER: _builtins.int
     MULTI_LABEL_FIELD_NUMBER: _builtins.int
     top_k: _builtins.int
-    """How many labels a picture, best first; 0 means all."""
+    """How many labels a picture, best first; 0 means all, and more than there are means all."""
     multi_label: _builtins.bool
-    """Each label is judged on its own (sigmoid) instead of against the others (softmax)."""
+    """Each label is judged on its own instead of against the others. A sigmoid model always does so. A softmax model then
+    chooses between the label and a prompt that says nothing (the templates around "thing"), so that a label's
+    probability does not depend on the other labels: sigmoid(scale * (cosine - cosine of that prompt)).
+    """
     @_builtins.property
     def images(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
         """1 to 1,024 encoded pictures."""
@@ -45,7 +48,8 @@ class ClassifyRequest(_message.Message):
     @_builtins.property
     def templates(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Prompts around a label; the first "{}" in each stands for the label, so labels may hold braces. Default: "a photo of a {}.".
-        A label's vector is the normalised mean of its prompts' unit vectors.
+        A label's vector is the normalised mean of its prompts' unit vectors. A template without "{}" is refused.
+        At most 256; labels times templates at most 200,000.
         """
 
     def __init__(
@@ -79,7 +83,7 @@ class LabelScore(_message.Message):
     cosine: _builtins.float
     """Raw cosine of picture and label."""
     probability: _builtins.float
-    """The model's own probability: softmax or sigmoid with its scale and bias."""
+    """By the model's own rule: softmax(scale * cosine) over the labels sent, or sigmoid(scale * cosine + bias); see `multi_label`."""
     def __init__(
         self,
         *,
