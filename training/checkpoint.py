@@ -15,11 +15,12 @@ from pydantic import ValidationError
 from torch import nn
 
 from twinlens.encoders.manifest import Lineage, PreprocessSpec, TextSpec
+from twinlens.training.errors import TrainingRoomError
 
 CHECKPOINT_FORMAT = 1
 
 
-class CheckpointError(Exception):
+class CheckpointError(TrainingRoomError):
     """A checkpoint is missing, not ours, damaged, or of another architecture. The message is one line."""
 
 

@@ -2,7 +2,161 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
 
-COMMANDS: dict[str, Callable[..., Any]] = {}
+import click
+import typer
+
+from twinlens.client.commands.options import AsJson, Bundle, Local, Server
+from twinlens.training.export.cli import export, pull, starter
+
+
+def train(
+    config: Annotated[Path, typer.Argument(metavar="CLIP.TOML", help="What to train on what.")],
+    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="The run folder: new, or empty.")],
+    as_json: AsJson = False,
+) -> None:
+    """Train a dual encoder from scratch or on from a checkpoint; writes a run folder with a checkpoint."""
+    _let_threads_sleep()
+    from twinlens.client.commands.output import print_json
+
+    with _one_line_errors():
+        from twinlens.training.config import read_config
+
+        settings = read_config(config)
+        from twinlens.training.progress import lines_or_bar
+        from twinlens.training.train import train as run
+
+        with lines_or_bar("training", settings.train.steps) as progress:
+            result = run(settings, out, progress)
+    if as_json:
+        print_json(result.summary())
+        return
+    for line in result.warnings():
+        typer.echo(line, err=True)
+    typer.echo(f"{result.checkpoint}: {settings.train.steps} steps on {result.pairs:,} pairs")
+
+
+def mine(
+    collection: Annotated[str, typer.Argument(metavar="COLLECTION", help="Its items carry captions.")],
+    out: Annotated[Path, typer.Option("--out", metavar="FILE.PARQUET", help="The manifest to write.")],
+    server: Server = None,
+    local: Local = None,
+    bundle: Bundle = None,
+    kind: Annotated[
+        str, typer.Option("--kind", help="Wrong captions (text), wrong pictures (image), or both.")
+    ] = "both",
+    top_k: Annotated[int, typer.Option("--top-k", min=1, max=1000, help="Candidates for each caption.")] = 50,
+    per_anchor: Annotated[int, typer.Option(min=1, help="Negatives taken for each caption and kind.")] = 5,
+    margin: Annotated[
+        float, typer.Option(help="A negative scores at least this much below the caption's own; may be negative.")
+    ] = 0.0,
+    relative_margin: Annotated[
+        float | None, typer.Option(help="A negative scores at most (1 - this) times the caption's own.")
+    ] = None,
+    rank_min: Annotated[int, typer.Option(min=0, help="Skip so many of the nearest.")] = 0,
+    rank_max: Annotated[int | None, typer.Option(min=1, help="Take none behind this rank.")] = None,
+    min_score: Annotated[float | None, typer.Option(help="Take none below this cosine.")] = None,
+    max_score: Annotated[float | None, typer.Option(help="Take none above this cosine.")] = None,
+    near_duplicate: Annotated[
+        float, typer.Option(min=-1, max=2, help="Pictures at least this alike count as equal; above 1: never.")
+    ] = 0.99,
+    group_key: Annotated[
+        str | None, typer.Option(help="Items with equal metadata under this key are right for each other.")
+    ] = None,
+    random: Annotated[bool, typer.Option("--random", help="Take any that pass instead of the nearest.")] = False,
+    seed: Annotated[int, typer.Option(min=0, help="Of the random choice.")] = 0,
+    as_json: AsJson = False,
+) -> None:
+    """Mine hard negatives: what the index finds near a caption and is not right for it."""
+    from twinlens.client.connect import connect
+    from twinlens.training.mining.command import MineRequest, run_mine
+
+    with _one_line_errors():
+        request = MineRequest.of(
+            collection,
+            kind=kind,
+            top_k=top_k,
+            per_anchor=per_anchor,
+            margin=margin,
+            relative_margin=relative_margin,
+            rank_min=rank_min,
+            rank_max=rank_max,
+            min_score=min_score,
+            max_score=max_score,
+            near_duplicate=near_duplicate,
+            group_key=group_key,
+            random=random,
+            seed=seed,
+        )
+        with connect(server, local, bundle) as client:
+            run_mine(client, request, out, as_json=as_json)
+
+
+def demo_loop(
+    out: Annotated[
+        Path, typer.Option("--out", metavar="DIR", help="Where everything is left; replaced if it is an earlier run's.")
+    ] = Path("demo-loop-out"),
+    steps: Annotated[int | None, typer.Option(min=20, help="Training steps before and after mining.")] = None,
+    scenes: Annotated[int | None, typer.Option(min=256, help="Training scenes.")] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Of scenes and training.")] = 0,
+) -> None:
+    """Walk the whole loop once on drawn scenes: train, export, serve, search, mine, train on, export, re-index."""
+    _let_threads_sleep()
+    from twinlens.training.demo.loop import LoopScript, run_loop
+
+    with _one_line_errors():
+        run_loop(LoopScript.of(steps=steps, scenes=scenes, seed=seed), out)
+
+
+def demo(
+    photos: Annotated[
+        Path | None, typer.Argument(help="A folder of your own photos. Default: those that come with scikit-image.")
+    ] = None,
+    out: Annotated[Path, typer.Option(help="Where the bundle, the collection and the contact sheet go.")] = Path(
+        "demo-out"
+    ),
+    top_k: Annotated[int, typer.Option("--top-k", "-k", min=1, max=20, help="Hits a query.")] = 3,
+    limit: Annotated[int, typer.Option(min=1, help="Take at most this many of your photos.")] = 1000,
+) -> None:
+    """Search and label real photos, from nothing.
+
+    Builds the starter encoder, starts a real server on loopback, stores the photos in a collection, searches by text
+    and by picture, labels zero-shot, prints the results as tables and stops the server.
+    """
+    from rich.console import Console
+
+    from twinlens.training.demo.photos import folder_script, run_demo, shipped_script
+
+    script = shipped_script() if photos is None else folder_script(photos, limit)
+    out.mkdir(parents=True, exist_ok=True)
+    run_demo(script, out, Console(highlight=False), top_k=top_k)
+
+
+def _let_threads_sleep() -> None:
+    """OpenMP threads that spin while they wait starve everything else on the machine; read when torch is imported."""
+    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+
+
+@contextmanager
+def _one_line_errors() -> Iterator[None]:
+    from twinlens.training.errors import TrainingRoomError
+
+    try:
+        yield
+    except TrainingRoomError as error:
+        raise click.ClickException(" ".join(str(error).split())) from error
+
+
+COMMANDS: dict[str, Callable[..., Any]] = {
+    "train": train,
+    "mine": mine,
+    "demo-loop": demo_loop,
+    "export": export,
+    "pull": pull,
+    "starter": starter,
+}

@@ -1,0 +1,171 @@
+"""The configuration of `twinlens train`: one frozen object, read once from a TOML file."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import tomllib
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from twinlens.training.errors import TrainingRoomError
+
+
+class ConfigError(TrainingRoomError):
+    """The configuration cannot be used. The message is one line that names the key."""
+
+
+class _Frozen(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class ScenesData(_Frozen):
+    """Built-in captioned scenes, drawn before training starts."""
+
+    source: Literal["scenes"]
+    count: int = Field(default=8000, ge=2)
+    seed: int = Field(default=0, ge=0)
+    start: int = Field(default=0, ge=0)
+
+
+class CaptionsData(_Frozen):
+    """A JSONL, CSV or TSV file of pictures and captions."""
+
+    source: Literal["captions"]
+    path: Path
+    images: Path | None = None
+    image_column: str = "image"
+    caption_column: str = "caption"
+    id_column: str | None = None
+    limit: int | None = Field(default=None, ge=1)
+    max_unreadable_share: float = Field(default=0.01, ge=0, le=1)
+
+
+class ModelConfig(_Frozen):
+    """Exactly one of `open_clip`, `config` and `from_checkpoint`.
+
+    The two first start from random weights with a vocabulary learned from the captions; `from_checkpoint` goes on from
+    a checkpoint, with its architecture, preprocessing and tokenizer.
+    """
+
+    name: str = Field(default="clip", pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$")
+    open_clip: str | None = None
+    config: dict[str, Any] | None = None
+    from_checkpoint: Path | None = None
+    vocabulary_size: int = Field(default=4096, ge=16)
+    mean: tuple[float, float, float] = (0.48145466, 0.4578275, 0.40821073)
+    std: tuple[float, float, float] = (0.26862954, 0.26130258, 0.27577711)
+
+    @model_validator(mode="after")
+    def _one_origin(self) -> Self:
+        given = [name for name in ("open_clip", "config", "from_checkpoint") if getattr(self, name) is not None]
+        if len(given) != 1:
+            raise ValueError(f"give exactly one of open_clip, config, from_checkpoint (found: {len(given)})")
+        return self
+
+
+class RunConfig(_Frozen):
+    """How long and how fast.
+
+    Attributes:
+        weight_decay: Of matrices; gains, biases and temperature are not decayed.
+        precision: bf16 keeps the weights in fp32 and computes in bfloat16.
+        threads: Of torch; None leaves it alone.
+    """
+
+    steps: int = Field(default=1000, ge=1)
+    batch_size: int = Field(default=128, ge=1)
+    learning_rate: float = Field(default=1e-3, gt=0)
+    weight_decay: float = Field(default=0.1, ge=0)
+    warmup_steps: int = Field(default=50, ge=0)
+    precision: Literal["fp32", "bf16"] = "fp32"
+    seed: int = Field(default=0, ge=0)
+    log_every: int = Field(default=20, ge=1)
+    threads: int | None = Field(default=None, ge=1)
+
+
+class HardNegativesConfig(_Frozen):
+    """Mined negatives (`twinlens mine`) that enter each batch."""
+
+    manifest: Path
+    texts_per_anchor: int = Field(default=2, ge=0)
+    images_per_anchor: int = Field(default=0, ge=0)
+    weight: float = Field(default=1.0, gt=0)
+
+    @model_validator(mode="after")
+    def _some(self) -> Self:
+        if self.texts_per_anchor + self.images_per_anchor == 0:
+            raise ValueError("texts_per_anchor and images_per_anchor are both 0")
+        return self
+
+
+class TrainConfig(_Frozen):
+    """The whole file."""
+
+    data: Annotated[ScenesData | CaptionsData, Field(discriminator="source")]
+    model: ModelConfig
+    train: RunConfig = RunConfig()
+    hard_negatives: HardNegativesConfig | None = None
+
+    def digest(self) -> str:
+        """SHA-256 of the configuration, whatever the layout of its file."""
+        return hashlib.sha256(json.dumps(self.model_dump(mode="json"), sort_keys=True).encode()).hexdigest()
+
+
+def read_config(path: Path) -> TrainConfig:
+    """Reads a TOML file; paths in it are relative to it.
+
+    Raises:
+        ConfigError: if it is missing, not TOML, has an unknown key or a value out of range.
+    """
+    try:
+        content = tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ConfigError(f"no configuration at {path}") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path} cannot be read: {error}") from None
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{path} is not TOML: {error}") from None
+    try:
+        config = TrainConfig.model_validate(content)
+    except ValidationError as error:
+        raise ConfigError(f"{path}: {_one_line(error)}") from None
+    return _resolve(config, path.parent)
+
+
+def _one_line(error: ValidationError) -> str:
+    first = error.errors()[0]
+    # The discriminator of a union is part of the location, but nobody wrote it in the file.
+    where = ".".join(str(part) for part in first["loc"] if part not in {"scenes", "captions"})
+    more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
+    match first["type"]:
+        case "extra_forbidden":
+            return f"unknown key {where}{more}"
+        case "missing":
+            return f"{where} is missing{more}"
+        case "union_tag_not_found":
+            return f"{where}.source is missing: 'scenes' or 'captions'{more}"
+        case "union_tag_invalid":
+            return f"{where}.source must be 'scenes' or 'captions'{more}"
+        case "value_error":
+            return f"{where}: {first['ctx']['error']}{more}"
+        case _:
+            return f"{where}: {first['msg'][0].lower()}{first['msg'][1:]}, found {first['input']!r}{more}"
+
+
+def _resolve(config: TrainConfig, folder: Path) -> TrainConfig:
+    """Paths in the file are relative to the file."""
+
+    def at(path: Path | None) -> Path | None:
+        return None if path is None else folder / path
+
+    data = config.data
+    if isinstance(data, CaptionsData):
+        data = data.model_copy(update={"path": at(data.path), "images": at(data.images)})
+    model = config.model.model_copy(update={"from_checkpoint": at(config.model.from_checkpoint)})
+    hard = config.hard_negatives
+    if hard is not None:
+        hard = hard.model_copy(update={"manifest": at(hard.manifest)})
+    return config.model_copy(update={"data": data, "model": model, "hard_negatives": hard})

@@ -1,0 +1,125 @@
+"""Cuts batches from pairs: endless, seeded, of constant size."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.utils.data import IterableDataset
+
+from twinlens.training.data.errors import DataError
+from twinlens.training.data.mined import MinedTable
+from twinlens.training.data.pairs import Pairs
+
+
+@dataclass(frozen=True)
+class Batch:
+    """n pairs, and the extra captions and pictures that stand in it as negatives only.
+
+    Attributes:
+        pixels_nhwc: uint8, shape (n + i, size, size, 3): the pairs' pictures, then i extra ones.
+        token_ids_nl: int64, shape (n + t, length): the pairs' captions, then t extra ones.
+        image_keys: Shape (n + i,); equal numbers name equal pictures. `image_text_keys` are those of their captions.
+        text_keys: Shape (n + t,); equal numbers name equal captions. `text_image_keys` are those of their pictures.
+        pairs: n.
+    """
+
+    pixels_nhwc: Tensor
+    token_ids_nl: Tensor
+    image_keys: Tensor
+    image_text_keys: Tensor
+    text_keys: Tensor
+    text_image_keys: Tensor
+    pairs: int
+
+    def to(self, device: torch.device) -> Batch:
+        """The same batch on another device."""
+        moved: dict[str, Any] = {n: v.to(device) for n, v in vars(self).items() if isinstance(v, Tensor)}
+        return replace(self, **moved)
+
+
+@dataclass(frozen=True)
+class HardShare:
+    """How many mined negatives enter a batch for each of its pairs, drawn anew each time."""
+
+    texts_per_anchor: int = 0
+    images_per_anchor: int = 0
+
+
+class PairBatches(IterableDataset[Batch]):
+    """Walks through the pairs in a new order each epoch; what is left at its end opens the next batch.
+
+    So every pair is seen equally often and every batch has its full size. No pair comes twice in one batch as long as
+    the batch is not larger than the data.
+    """
+
+    def __init__(
+        self,
+        pairs: Pairs,
+        batch_size: int,
+        seed: int,
+        *,
+        mined: MinedTable | None = None,
+        share: HardShare | None = None,
+    ) -> None:
+        """Checks that the batches can teach something.
+
+        Raises:
+            DataError: if the batch has fewer than 2 pairs or more than there are.
+        """
+        if batch_size < 2:
+            raise DataError(
+                "batch_size must be at least 2: one pair has no negatives, its loss is 0 and teaches nothing"
+            )
+        if len(pairs) < 2:
+            raise DataError(f"{len(pairs)} usable pair(s) in the data: at least 2 are needed, better thousands")
+        if batch_size > len(pairs):
+            raise DataError(f"batch_size {batch_size} is larger than the data ({len(pairs)} pairs)")
+        self._pairs = pairs
+        self._batch_size = batch_size
+        self._seed = seed
+        self._mined = mined
+        self._share = share or HardShare()
+
+    def __iter__(self) -> Iterator[Batch]:
+        rng = np.random.default_rng(self._seed)
+        waiting = np.empty(0, dtype=np.int64)
+        while True:
+            if len(waiting) < self._batch_size:
+                fresh = rng.permutation(len(self._pairs))
+                # Those already waiting go to the end of the new epoch, so that none is twice in a batch.
+                fresh = np.concatenate([fresh[~np.isin(fresh, waiting)], fresh[np.isin(fresh, waiting)]])
+                waiting = np.concatenate([waiting, fresh])
+            rows, waiting = waiting[: self._batch_size], waiting[self._batch_size :]
+            yield self._batch(rows, rng)
+
+    def _batch(self, rows: NDArray[np.int64], rng: np.random.Generator) -> Batch:
+        texts = images = rows
+        if self._mined is not None:
+            texts = np.concatenate([rows, _draw(self._mined.texts[rows], self._share.texts_per_anchor, rng)])
+            images = np.concatenate([rows, _draw(self._mined.images[rows], self._share.images_per_anchor, rng)])
+        pairs = self._pairs
+        return Batch(
+            pixels_nhwc=torch.from_numpy(pairs.pixels_nhwc[pairs.slots[images]]),
+            token_ids_nl=torch.from_numpy(pairs.token_ids_nl[texts]),
+            image_keys=torch.from_numpy(pairs.image_keys[images]),
+            image_text_keys=torch.from_numpy(pairs.text_keys[images]),
+            text_keys=torch.from_numpy(pairs.text_keys[texts]),
+            text_image_keys=torch.from_numpy(pairs.image_keys[texts]),
+            pairs=len(rows),
+        )
+
+
+def _draw(candidates: NDArray[np.int64], count: int, rng: np.random.Generator) -> NDArray[np.int64]:
+    """Up to `count` of each row, without repetition over the whole batch (one column is enough for all its rows)."""
+    if count < 1 or candidates.shape[1] == 0:
+        return np.empty(0, dtype=np.int64)
+    order = rng.random(candidates.shape)
+    order[candidates < 0] = 2.0
+    chosen = np.take_along_axis(candidates, np.argsort(order, axis=1)[:, :count], axis=1)
+    return np.unique(chosen[chosen >= 0])

@@ -1,0 +1,96 @@
+"""Pictures decoded once, through the contract of serving, into one uint8 array."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from twinlens.encoders.decode import decode_picture
+from twinlens.encoders.errors import InvalidImage
+from twinlens.encoders.manifest import PreprocessSpec
+from twinlens.encoders.preprocess import fit
+from twinlens.encoders.runtime import allowed_cpus
+from twinlens.training.data.errors import DataError
+
+# Above this many bytes the array lives in a file and the operating system pages it.
+IN_MEMORY_BYTES = 2 << 30
+
+
+@dataclass(frozen=True)
+class PictureCache:
+    """Decoded pictures.
+
+    Attributes:
+        pixels_nhwc: uint8, shape (m, size, size, 3): what the image tower sees, before normalisation.
+        digests: SHA-256 of each file's bytes; equal digests name equal pictures.
+        slots: File to its row in `pixels_nhwc`; unreadable files are absent.
+        unreadable: File to the reason, in the order of reading.
+    """
+
+    pixels_nhwc: NDArray[np.uint8]
+    digests: tuple[str, ...]
+    slots: dict[Path, int]
+    unreadable: dict[Path, str]
+
+
+def decode_all(
+    files: Sequence[Path], spec: PreprocessSpec, *, max_unreadable_share: float, spill: Path | None = None
+) -> PictureCache:
+    """Reads and fits every file once.
+
+    Args:
+        files: Distinct files.
+        spec: The preprocessing; everything but normalisation happens here.
+        max_unreadable_share: Stop when more than this share of the files cannot be read.
+        spill: Folder for `pixels.npy` where the array would not fit in memory; None keeps it in memory.
+
+    Raises:
+        DataError: if there are no files, or too many cannot be read: it names how many and the first.
+    """
+    if not files:
+        raise DataError("there are no pictures to train on")
+    shape = (len(files), spec.size, spec.size, 3)
+    pixels = _allocate(shape, spill)
+    digests: list[str] = []
+    slots: dict[Path, int] = {}
+    unreadable: dict[Path, str] = {}
+    with ThreadPoolExecutor(allowed_cpus()) as pool:  # Pillow decodes and resizes without holding the GIL
+        for file, result in zip(files, pool.map(lambda one: _read(one, spec), files), strict=True):
+            if isinstance(result, str):
+                unreadable[file] = result
+                continue
+            row, digest = result
+            slots[file] = len(digests)
+            pixels[len(digests)] = row
+            digests.append(digest)
+    if unreadable and len(unreadable) > max_unreadable_share * len(files):
+        first, reason = next(iter(unreadable.items()))
+        raise DataError(
+            f"{len(unreadable)} of {len(files)} pictures cannot be read, more than the share of "
+            f"{max_unreadable_share:g} allowed; the first is {first}: {reason}"
+        )
+    return PictureCache(pixels[: len(digests)], tuple(digests), slots, unreadable)
+
+
+def _allocate(shape: tuple[int, ...], spill: Path | None) -> NDArray[np.uint8]:
+    if spill is None or int(np.prod(shape)) <= IN_MEMORY_BYTES:
+        return np.empty(shape, dtype=np.uint8)
+    return np.lib.format.open_memmap(spill / "pixels.npy", mode="w+", dtype=np.uint8, shape=shape)
+
+
+def _read(file: Path, spec: PreprocessSpec) -> tuple[NDArray[np.uint8], str] | str:
+    try:
+        data = file.read_bytes()
+    except OSError as error:
+        return error.strerror or "cannot be opened"
+    try:
+        picture = fit(decode_picture(data, min_side=spec.resize_size), spec)
+    except InvalidImage as error:
+        return str(error)
+    return np.asarray(picture, dtype=np.uint8), hashlib.sha256(data).hexdigest()

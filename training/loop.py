@@ -1,0 +1,138 @@
+"""The loop: Lightning's Trainer over any method whose step returns named values."""
+
+from __future__ import annotations
+
+import csv
+import logging
+import math
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Literal
+
+import pytorch_lightning as pl
+import torch
+from torch.utils.data import DataLoader, IterableDataset
+
+from twinlens.training.errors import TrainingRoomError
+
+Progress = Callable[[int, dict[str, float]], None]
+
+
+class TrainingError(TrainingRoomError):
+    """A run cannot start or go on. The message is one line."""
+
+
+def fit(
+    method: pl.LightningModule,
+    batches: IterableDataset[Any],
+    *,
+    steps: int,
+    precision: Literal["fp32", "bf16"],
+    log_every: int,
+    metrics_csv: Path,
+    progress: Progress,
+    threads: int | None = None,
+) -> dict[str, float]:
+    """Trains for `steps` steps on the GPU where there is one, else on the CPU.
+
+    Args:
+        method: Its `training_step` returns `{"loss": …, other names: …}`, all scalars.
+        batches: Endless and ready: whole batches, in order.
+        steps: Of the optimiser.
+        precision: `bf16` computes in bfloat16 and keeps weights and losses in fp32.
+        log_every: Write and report every so many steps, and at the last one.
+        metrics_csv: A row per report: step, seconds, samples_per_s, and every named value.
+        progress: Called with each report.
+        threads: Of torch, on the CPU.
+
+    Returns:
+        The last report.
+
+    Raises:
+        TrainingError: if the loss is no longer finite.
+    """
+    if threads is not None:
+        torch.set_num_threads(threads)
+    log = _MetricsLog(steps, log_every, metrics_csv, progress)
+    with _quiet():
+        trainer = pl.Trainer(
+            accelerator="auto",
+            devices=1,
+            max_steps=steps,
+            precision="bf16-mixed" if precision == "bf16" else "32-true",
+            logger=False,
+            enable_checkpointing=False,
+            enable_progress_bar=False,
+            enable_model_summary=False,
+            use_distributed_sampler=False,
+            callbacks=[log],
+        )
+        # No worker processes: the batches are cut from one array in memory, and the cores belong to the towers.
+        trainer.fit(method, DataLoader(batches, batch_size=None, num_workers=0))
+    return log.last
+
+
+class _MetricsLog(pl.Callback):
+    def __init__(self, steps: int, every: int, path: Path, progress: Progress) -> None:
+        self._steps = steps
+        self._every = every
+        self._path = path
+        self._progress = progress
+        self._seen = 0
+        self._since = 0
+        self._start_s = self._tick_s = time.perf_counter()
+        self.last: dict[str, float] = {}
+
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:  # noqa: ARG002
+        self._start_s = self._tick_s = time.perf_counter()
+
+    def on_train_batch_end(
+        self,
+        trainer: pl.Trainer,
+        pl_module: pl.LightningModule,  # noqa: ARG002
+        outputs: Any,
+        batch: Any,
+        batch_idx: int,  # noqa: ARG002
+    ) -> None:
+        self._seen += batch.pairs
+        step = trainer.global_step
+        if step % self._every and step != self._steps:
+            return
+        # Reading a value waits for the device, so it happens here only.
+        values = {name: float(value) for name, value in outputs.items()}
+        if not math.isfinite(values["loss"]):
+            raise TrainingError(f"the loss is {values['loss']} at step {step}: lower learning_rate or use fp32")
+        now_s = time.perf_counter()
+        rate = (self._seen - self._since) / max(1e-9, now_s - self._tick_s)
+        self._tick_s, self._since = now_s, self._seen
+        row = {"step": float(step), "seconds": now_s - self._start_s, "samples_per_s": rate, **values}
+        self._write(row)
+        self.last = row
+        self._progress(step, row)
+
+    def _write(self, row: dict[str, float]) -> None:
+        fresh = not self._path.exists()
+        with self._path.open("a", encoding="utf-8", newline="") as file:
+            writer = csv.DictWriter(file, row)
+            if fresh:
+                writer.writeheader()
+            writer.writerow({name: f"{value:.6g}" for name, value in row.items()})
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Lightning's advice (add workers, add a logger, here is a tip) is answered above."""
+    loggers = [logging.getLogger(name) for name in ("pytorch_lightning", "lightning.pytorch", "lightning.fabric")]
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", module=r"(pytorch_lightning|lightning_fabric|torch)(\.|$)")
+            yield
+    finally:
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)

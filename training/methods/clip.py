@@ -1,0 +1,91 @@
+"""CLIP: contrastive training of an image and a text tower (Radford et al. 2021), with hard negatives."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytorch_lightning as pl
+import torch
+from torch import Tensor, nn
+
+from twinlens.training.data.batches import Batch
+from twinlens.training.losses.info_nce import HardNegatives, clip_loss
+from twinlens.training.modules.dual_encoder import DualEncoder
+from twinlens.training.optimiser import Schedule, adamw
+
+
+class Clip(pl.LightningModule):
+    """Symmetric InfoNCE over pairs; mined captions and pictures are further negatives for all of them (NegCLIP)."""
+
+    def __init__(
+        self,
+        towers: DualEncoder,
+        *,
+        learning_rate: float,
+        weight_decay: float,
+        schedule: Schedule,
+        hard_weight: float = 1.0,
+    ) -> None:
+        """Takes the towers and how to train them.
+
+        Args:
+            towers: Trained in place.
+            learning_rate: After warm-up.
+            weight_decay: Of matrices only.
+            schedule: Of the learning rate.
+            hard_weight: How much a mined negative counts against one of the batch.
+        """
+        super().__init__()
+        self.towers = towers
+        self._learning_rate = learning_rate
+        self._weight_decay = weight_decay
+        self._schedule = schedule
+        self._hard_weight = hard_weight
+
+    def training_step(self, batch: Batch, batch_idx: int) -> dict[str, Tensor]:  # noqa: ARG002 - Lightning's signature
+        """One step's losses by name; `loss` is the one to minimise, the others are for the log.
+
+        Returns:
+            `loss`; `accuracy`: share of pictures whose own caption scores best of all in the batch, hard ones included
+            and equal captions aside; `scale`: the factor on cosines.
+        """
+        n = batch.pairs
+        images = self.towers.images(batch.pixels_nhwc)
+        texts = self.towers.texts(batch.token_ids_nl)
+        scale = self.towers.scale()
+        weight = torch.as_tensor(self._hard_weight, device=images.device)
+        loss = clip_loss(
+            images[:n],
+            texts[:n],
+            scale,
+            image_keys=batch.image_keys[:n],
+            text_keys=batch.text_keys[:n],
+            hard_texts=HardNegatives(texts[n:], weight, batch.text_image_keys[n:], batch.text_keys[n:]),
+            hard_images=HardNegatives(images[n:], weight, batch.image_keys[n:], batch.image_text_keys[n:]),
+        )
+        with torch.no_grad():
+            cosines = images[:n] @ texts.T
+            own = cosines.diagonal().clone()
+            equal = batch.image_keys[:n, None] == batch.text_image_keys[None, :]
+            equal |= batch.text_keys[:n, None] == batch.text_keys[None, :]
+            best = cosines.masked_fill(equal, -2.0).amax(dim=1)
+        return {"loss": loss, "accuracy": (own > best).float().mean(), "scale": scale.detach()}
+
+    def transfer_batch_to_device(self, batch: Batch, device: torch.device, dataloader_idx: int) -> Batch:  # noqa: ARG002
+        """Lightning cannot move frozen dataclasses by itself."""
+        return batch.to(device)
+
+    def configure_optimizers(self) -> Any:
+        """AdamW, one schedule step a batch."""
+        optimiser = adamw(self.towers, learning_rate=self._learning_rate, weight_decay=self._weight_decay)
+        scheduler = torch.optim.lr_scheduler.LambdaLR(optimiser, self._schedule.factor)
+        return {"optimizer": optimiser, "lr_scheduler": {"scheduler": scheduler, "interval": "step"}}
+
+    def optimizer_step(self, *args: Any, **kwargs: Any) -> None:
+        """A step, then the temperature back into its bounds."""
+        super().optimizer_step(*args, **kwargs)
+        self.towers.clamp_scale()
+
+    def exported(self) -> nn.Module:
+        """What a checkpoint keeps: the open_clip model."""
+        return self.towers.model

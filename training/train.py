@@ -1,0 +1,256 @@
+"""One training run: from a configuration to a run folder with a checkpoint."""
+
+from __future__ import annotations
+
+import json
+import platform
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import pytorch_lightning as pl
+from torch import nn
+
+from twinlens.encoders.manifest import Lineage, PreprocessSpec, TextSpec
+from twinlens.training.checkpoint import (
+    CheckpointError,
+    CheckpointMeta,
+    DualEncoderSpec,
+    build_model,
+    load_checkpoint,
+    save_checkpoint,
+)
+from twinlens.training.config import CaptionsData, ConfigError, ModelConfig, ScenesData, TrainConfig
+from twinlens.training.data.batches import HardShare, PairBatches
+from twinlens.training.data.captions import CaptionColumns, read_captions
+from twinlens.training.data.mined import MinedTable, tie
+from twinlens.training.data.pairs import Pairs, RawPairs, from_captions, from_scenes, tokenise
+from twinlens.training.data.scenes import generate
+from twinlens.training.data.vocabulary import learn_tokenizer
+from twinlens.training.loop import Progress, fit
+from twinlens.training.methods.clip import Clip
+from twinlens.training.mining.manifest import read_manifest
+from twinlens.training.modules.dual_encoder import DualEncoder
+from twinlens.training.optimiser import Schedule
+
+PACKAGES = ("twinlens", "torch", "open_clip_torch", "timm", "pytorch-lightning", "tokenizers", "numpy", "pillow")
+
+
+@dataclass(frozen=True)
+class TrainResult:
+    """What a run left behind.
+
+    Attributes:
+        checkpoint: The file.
+        pairs: How many pairs it was trained on.
+        unreadable: What was left out, and why.
+        unknown_mined_rows: Rows of the hard-negative manifest that name no pair of the data.
+        last: The last report of the loop.
+    """
+
+    checkpoint: Path
+    pairs: int
+    unreadable: dict[str, str]
+    unknown_mined_rows: int
+    last: dict[str, float]
+
+    def summary(self) -> dict[str, Any]:
+        """For scripts."""
+        return {
+            "checkpoint": str(self.checkpoint),
+            "pairs": self.pairs,
+            "unreadable": self.unreadable,
+            "unknown_mined_rows": self.unknown_mined_rows,
+            "metrics": self.last,
+        }
+
+    def warnings(self) -> list[str]:
+        """What a person should know: what was left out, once, with the first of its kind."""
+        lines = []
+        if self.unreadable:
+            first, reason = next(iter(self.unreadable.items()))
+            lines.append(f"left out {len(self.unreadable)} unreadable picture(s); the first is {first}: {reason}")
+        if self.unknown_mined_rows:
+            lines.append(f"left out {self.unknown_mined_rows} mined row(s) that name no pair of the data")
+        return lines
+
+
+def train(config: TrainConfig, out: Path, progress: Progress) -> TrainResult:
+    """Trains a dual encoder and writes `out`: config.json, environment.json, data.json, metrics.csv, checkpoint.pt.
+
+    The same configuration on the same machine gives the same weights. Resuming an interrupted run is not supported
+    yet: start it anew, or go on from its checkpoint as a run of its own.
+
+    Args:
+        config: What to train on what.
+        out: The run folder; must be new or empty.
+        progress: Called with the step and the named values of each report.
+
+    Raises:
+        ConfigError: if the run folder is in use or the configuration contradicts itself.
+        DataError: if the data cannot be trained on.
+        CheckpointError: if the checkpoint to start from cannot be used, or the new one not be written.
+        MiningError: if the manifest cannot be read.
+        TrainingError: if the loss is no longer finite.
+    """
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise ConfigError(f"{out} is not an empty folder; name a new one for the run")
+    pl.seed_everything(config.train.seed, verbose=False)
+    start = _start(config.model)
+    mined = None if config.hard_negatives is None else read_manifest(config.hard_negatives.manifest)
+    out.mkdir(parents=True, exist_ok=True)
+    raw = _load(config, start.preprocess, out)
+    spec, model = start.build(raw)
+    pairs = tokenise(raw, spec.tokenizer_json, spec.text)
+    table = None if mined is None else tie(mined, pairs)
+    batches = _batches(config, pairs, table)
+    unknown = 0 if table is None else table.unknown_rows
+    _write_records(config, out, raw, pairs, unknown)
+
+    run = config.train
+    method = Clip(
+        DualEncoder(model, spec.preprocess.mean, spec.preprocess.std),
+        learning_rate=run.learning_rate,
+        weight_decay=run.weight_decay,
+        schedule=Schedule(run.steps, min(run.warmup_steps, run.steps)),
+        hard_weight=1.0 if config.hard_negatives is None else config.hard_negatives.weight,
+    )
+    last = fit(
+        method,
+        batches,
+        steps=run.steps,
+        precision=run.precision,
+        log_every=run.log_every,
+        metrics_csv=out / "metrics.csv",
+        progress=progress,
+        threads=run.threads,
+    )
+    checkpoint = out / "checkpoint.pt"
+    lineage = Lineage(
+        method="clip",
+        config_sha256=config.digest(),
+        data_sha256=raw.digest(),
+        parent_space_id=mined.space_id if mined is not None and isinstance(start, _Parent) else "",
+        packages=_packages(),
+    )
+    save_checkpoint(checkpoint, spec, method.exported(), CheckpointMeta(start.step + run.steps, lineage))
+    return TrainResult(checkpoint, len(pairs), raw.unreadable, unknown, last)
+
+
+@dataclass(frozen=True)
+class _Scratch:
+    config: ModelConfig
+    model_cfg: dict[str, Any]
+    preprocess: PreprocessSpec
+    step: int = 0
+
+    def build(self, raw: RawPairs) -> tuple[DualEncoderSpec, nn.Module]:
+        """Learns the vocabulary, then builds towers of its size."""
+        tokenizer_json, size = learn_tokenizer(raw.captions, vocabulary_size=self.config.vocabulary_size)
+        text_cfg = {"context_length": 77, **self.model_cfg.get("text_cfg", {}), "vocab_size": size}
+        spec = DualEncoderSpec(
+            model_cfg={**self.model_cfg, "text_cfg": text_cfg},
+            preprocess=self.preprocess,
+            text=TextSpec(
+                clean="none",
+                context_length=text_cfg["context_length"],
+                pad_id=0,
+                pad_to_context=True,
+                attention_mask=False,
+            ),
+            tokenizer_json=tokenizer_json,
+            name=self.config.name,
+        )
+        return spec, build_model(spec)
+
+
+@dataclass(frozen=True)
+class _Parent:
+    spec: DualEncoderSpec
+    model: nn.Module
+    step: int
+
+    @property
+    def preprocess(self) -> PreprocessSpec:
+        return self.spec.preprocess
+
+    def build(self, raw: RawPairs) -> tuple[DualEncoderSpec, nn.Module]:  # noqa: ARG002 - the parent's is kept
+        """The parent as it is."""
+        return self.spec, self.model
+
+
+def _start(config: ModelConfig) -> _Scratch | _Parent:
+    if config.from_checkpoint is not None:
+        spec, model, meta = load_checkpoint(config.from_checkpoint)
+        return _Parent(spec, model, meta.step)
+    model_cfg = config.config
+    if model_cfg is None:
+        import open_clip  # noqa: PLC0415 - seconds, and only for named models
+
+        model_cfg = open_clip.get_model_config(config.open_clip)
+        if model_cfg is None:
+            raise ConfigError(f"open_clip knows no model {config.open_clip!r}")
+    if not {"embed_dim", "vision_cfg", "text_cfg"} <= model_cfg.keys():
+        raise ConfigError("model.config must have embed_dim, vision_cfg and text_cfg")
+    if "hf_model_name" in model_cfg["text_cfg"]:
+        raise ConfigError(
+            "towers of Hugging Face are not trained from scratch here; use `twinlens pull` and a checkpoint"
+        )
+    size = model_cfg["vision_cfg"].get("image_size", 224)
+    if not isinstance(size, int):
+        raise ConfigError(f"model.config.vision_cfg.image_size must be one number, found {size!r}")
+    preprocess = PreprocessSpec(size=size, resize_size=size, mean=config.mean, std=config.std)
+    return _Scratch(config, model_cfg, preprocess)
+
+
+def _load(config: TrainConfig, preprocess: PreprocessSpec, out: Path) -> RawPairs:
+    data = config.data
+    if isinstance(data, ScenesData):
+        return from_scenes(list(generate(data.count, data.seed, preprocess.size, start=data.start)))
+    assert isinstance(data, CaptionsData)  # noqa: S101 - for the type checker
+    columns = CaptionColumns(data.image_column, data.caption_column, data.id_column)
+    rows = read_captions(data.path, columns, images=data.images, limit=data.limit)
+    return from_captions(
+        rows,
+        preprocess,
+        max_unreadable_share=data.max_unreadable_share,
+        root=data.images or data.path.parent,
+        spill=out,
+    )
+
+
+def _batches(config: TrainConfig, pairs: Pairs, table: MinedTable | None) -> PairBatches:
+    hard = config.hard_negatives
+    share = None if hard is None else HardShare(hard.texts_per_anchor, hard.images_per_anchor)
+    return PairBatches(pairs, config.train.batch_size, config.train.seed, mined=table, share=share)
+
+
+def _write_records(config: TrainConfig, out: Path, raw: RawPairs, pairs: Pairs, unknown_mined_rows: int) -> None:
+    records: dict[str, Any] = {
+        "config.json": config.model_dump(mode="json"),
+        "environment.json": {"python": platform.python_version(), "machine": platform.machine(), **_packages()},
+        "data.json": {
+            "sha256": raw.digest(),
+            "pairs": len(pairs),
+            "pictures": len(set(raw.image_digests)),
+            "truncated_captions": pairs.truncated,
+            "unreadable": raw.unreadable,
+            "unknown_mined_rows": unknown_mined_rows,
+        },
+    }
+    try:
+        for name, record in records.items():
+            (out / name).write_text(json.dumps(record, indent=2, sort_keys=True) + "\n", encoding="utf-8")
+    except OSError as error:
+        raise CheckpointError(f"cannot write to {out}: {error.strerror or error}") from error
+
+
+def _packages() -> dict[str, str]:
+    found = {}
+    for name in PACKAGES:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:  # run from a source tree
+            continue
+    return found
