@@ -6,8 +6,7 @@ import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-
-import click
+from typing import Any
 
 from twinlens.__main__ import app
 from twinlens.encoders.manifest import Manifest
@@ -15,34 +14,33 @@ from twinlens.encoders.manifest import Manifest
 REFERENCE = Path(__file__).resolve().parent / "reference"
 
 
-def _commands(command: click.Command, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], click.Command]]:
+# Commands are Any: Typer has them from click in older versions and from a copy of its own in newer ones.
+def _commands(command: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:
     yield path, command
-    if isinstance(command, click.Group):
-        context = click.Context(command, info_name=" ".join(path))
-        for name in command.list_commands(context):
-            child = command.get_command(context, name)
+    if hasattr(command, "list_commands"):
+        for name in command.list_commands(None):
+            child = command.get_command(None, name)
             if child is not None and not child.hidden:
                 yield from _commands(child, (*path, name))
 
 
-def _option_row(parameter: click.Parameter) -> str:
-    record = parameter.to_info_dict()
-    if isinstance(parameter, click.Argument):
-        names = f"`{parameter.human_readable_name}`"
+def _option_row(parameter: Any) -> str:
+    is_argument = parameter.param_type_name == "argument"
+    if is_argument:
+        names = f"`{parameter.name.upper()}`"
     else:
         names = ", ".join(f"`{name}`" for name in (*parameter.opts, *parameter.secondary_opts))
-    default = record.get("default")
+    default = parameter.default
     shown = "" if default in (None, False, [], ()) or callable(default) else f"`{default}`"
-    required = "required" if parameter.required else shown
-    text = " ".join(str(getattr(parameter, "help", "") or "").split()).replace("|", "\\|")
-    return f"| {names} | {text} | {required} |"
+    text = " ".join((getattr(parameter, "help", None) or "").split()).replace("|", "\\|")
+    return f"| {names} | {text} | {'required' if parameter.required else shown} |"
 
 
 def cli_reference() -> str:
     """The command line as Markdown: one section a command."""
     lines = ["# Commands", "", "Generated from `twinlens --help` by `make docs`.", ""]
     for path, command in _commands(app(), ("twinlens",)):
-        lines += [f"## `{' '.join(path)}`", "", (command.help or "").split("\f")[0].strip(), ""]
+        lines += [f"## `{' '.join(path)}`", "", (command.help or "").strip(), ""]
         parameters = [p for p in command.params if not getattr(p, "hidden", False) and p.name != "help"]
         if parameters:
             lines += ["| option | meaning | default |", "| --- | --- | --- |"]
