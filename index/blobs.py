@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from twinlens.index.durable import make_folder, sync_folder
+from twinlens.index.durable import make_folder, sync_all
 from twinlens.index.errors import CollectionError, CorruptCollection
 
 
@@ -103,24 +103,28 @@ class BlobStore:
         return self._folder / digest[:2] / digest[2:4] / digest
 
     def _write(self, blobs: dict[str, bytes]) -> None:
-        """Writes aside, syncs, renames, and syncs each folder once."""
+        """Writes aside, syncs, renames, syncs the folders, each for all before the next."""
         folders = set()
-        for digest, data in blobs.items():
-            path = self._path(digest)
-            make_folder(path.parent)
-            folders.add(path.parent)
-            descriptor, aside = tempfile.mkstemp(dir=path.parent, prefix=".writing-")
-            try:
+        aside: dict[str, Path] = {}
+        try:
+            for digest, data in blobs.items():
+                folder = self._path(digest).parent
+                if not folder.is_dir():
+                    folder.mkdir(parents=True, exist_ok=True)
+                    folders.update({folder.parent, self._folder})
+                folders.add(folder)
+                descriptor, name = tempfile.mkstemp(dir=folder, prefix=".writing-")
+                aside[digest] = Path(name)
                 with os.fdopen(descriptor, "wb") as file:
                     file.write(data)
-                    file.flush()
-                    os.fsync(file.fileno())
-                Path(aside).rename(path)
-            except BaseException:
-                Path(aside).unlink(missing_ok=True)
-                raise
-        for folder in folders:
-            sync_folder(folder)
+            sync_all(aside.values())
+            for digest in blobs:
+                aside[digest].rename(self._path(digest))
+                del aside[digest]
+        finally:
+            for path in aside.values():
+                path.unlink(missing_ok=True)
+        sync_all(folders)
 
     @contextmanager
     def _clear_errors(self, action: str) -> Iterator[None]:

@@ -15,7 +15,7 @@ from pathlib import Path
 from twinlens.index import generations
 from twinlens.index.collection import Collection
 from twinlens.index.database import create_database
-from twinlens.index.durable import make_folder, sync_folder
+from twinlens.index.durable import make_folder, sync
 from twinlens.index.errors import (
     CollectionBusy,
     CollectionError,
@@ -87,9 +87,9 @@ class Catalog:
                         now_s = time.time()
                         number = generations.insert_generation(connection, space_id, dimension, now_s)
                         connection.execute("INSERT INTO collection VALUES (1, ?, ?)", (number, now_s))
-                    sync_folder(aside)
+                    sync(aside)
                     aside.rename(folder)
-                    sync_folder(self._folder)
+                    sync(self._folder)
             finally:
                 shutil.rmtree(aside, ignore_errors=True)
             return self._opened(id)
@@ -138,7 +138,7 @@ class Catalog:
             aside = self._aside(id)
             with _clear_errors(f"collection {id}"):
                 folder.rename(aside)
-                sync_folder(self._folder)
+                sync(self._folder)
         shutil.rmtree(aside, ignore_errors=True)
 
     def close(self) -> None:

@@ -1,24 +1,41 @@
-"""Making folders and renames survive a power cut."""
+"""Making files, folders and renames survive a power cut."""
 
 from __future__ import annotations
 
+import errno
 import os
+from collections.abc import Collection
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+_SYNCS_AT_ONCE = 8
 
-def sync_folder(folder: Path) -> None:
-    """Writes a folder's entries (new names, renames, removals) to disk."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+
+def sync(path: Path) -> None:
+    """Writes a file's content, or a folder's entries (new names, renames, removals), to disk."""
+    descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
 
 
+def sync_all(paths: Collection[Path]) -> None:
+    """Syncs many at once: file systems write their journal once for all that wait, which is many times faster."""
+    if len(paths) == 1:
+        sync(*paths)
+    elif paths:
+        with ThreadPoolExecutor(min(len(paths), _SYNCS_AT_ONCE)) as pool:  # these threads only wait for the disk
+            for _ in pool.map(sync, paths):
+                pass  # raises what a sync raised
+
+
 def make_folder(folder: Path) -> None:
     """Creates a folder and its missing parents, each durably named in its own parent."""
     if folder.is_dir():
         return
+    if folder.exists():
+        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(folder))
     make_folder(folder.parent)
     folder.mkdir(exist_ok=True)
-    sync_folder(folder.parent)
+    sync(folder.parent)

@@ -88,4 +88,9 @@ def migrate(connection: sqlite3.Connection, name: str, migrations: Mapping[int, 
     if found < 1:
         raise CorruptCollection(f"{name} has no schema number: its database is empty or not one of twinlens")
     for number in range(found, newest):
-        connection.executescript(f"BEGIN; {migrations[number]}; PRAGMA user_version = {number + 1}; COMMIT;")
+        try:
+            connection.executescript(f"BEGIN; {migrations[number]}; PRAGMA user_version = {number + 1}; COMMIT;")
+        except BaseException:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+            raise
