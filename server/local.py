@@ -47,25 +47,25 @@ def local_server(
         data = data_dir if data_dir is not None else folder / "data"
         loaded, catalog = open_data(data, bundle, chosen, encoder)
         target = f"unix:{folder / 'socket'}"
-        started: Future[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = Future()
+        started: Future[None] = Future()
+        end: Future[None] = Future()
 
         async def serve() -> None:
             server = GrpcServer(Application(loaded, catalog, chosen), target)
-            end = asyncio.Event()
             try:
                 try:
                     await server.start()
                 except BaseException as error:
                     started.set_exception(error)
                     return
-                started.set_result((asyncio.get_running_loop(), end))
-                await end.wait()
+                started.set_result(None)
+                await asyncio.wrap_future(end)
             finally:
                 await server.stop(_GRACE_S)
 
         thread = threading.Thread(target=asyncio.run, args=(serve(),), name="twinlens-local-server", daemon=True)
         thread.start()
         stack.callback(thread.join)
-        loop, end = started.result()
-        stack.callback(loop.call_soon_threadsafe, end.set)
+        stack.callback(end.set_result, None)
+        started.result()
         yield target

@@ -22,6 +22,9 @@ log = logging.getLogger(__name__)
 In = TypeVar("In")
 Out = TypeVar("Out")
 
+# A tower that has not answered for so long while the server ends will not answer.
+STUCK_S = 5.0
+
 
 @dataclass(slots=True)
 class BatchCounts:
@@ -49,7 +52,7 @@ class Batcher(Generic[In, Out]):
         run: Blocking; takes a non-empty batch, returns one output an item, in order. Runs in a thread of its own.
         max_batch: Most items in one call of `run`.
         max_delay_s: Longest wait for more items once the batcher could run.
-        cost: Size of an item; a batch is run in this order, so that rows of similar length share their padding.
+        cost: Size of an item; a batch is sorted by it, so that `run` can pad neighbours together.
     """
 
     def __init__(
@@ -93,13 +96,13 @@ class Batcher(Generic[In, Out]):
         return future
 
     async def close(self) -> None:
-        """Stops; what still waits is cancelled, a running batch is waited for."""
+        """Stops; what still waits is cancelled, a running batch is waited for, but not for ever."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
         for entry in self._lanes.drain():
             entry.future.cancel()
-        await asyncio.to_thread(self._worker.close)
+        await asyncio.to_thread(self._worker.close, STUCK_S)
 
     async def _serve(self) -> None:
         while True:

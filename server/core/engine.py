@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from twinlens.encoders.errors import InvalidText
 from twinlens.encoders.protocol import EncoderLike
 from twinlens.encoders.tokenise import TokenisedText
-from twinlens.server.core.batcher import Batcher
+from twinlens.server.core.batcher import STUCK_S, Batcher
+from twinlens.server.core.buckets import length_buckets
 from twinlens.server.core.call import Call
 from twinlens.server.core.errors import (
     ItemFailure,
@@ -107,7 +108,7 @@ class Engine:
         """Stops batchers and threads."""
         await self.images.close()
         await self.texts.close()
-        await asyncio.to_thread(self._prepare.close)
+        await asyncio.to_thread(self._prepare.close, STUCK_S)
 
     async def embed(self, inputs: Sequence[Input], call: Call) -> list[Outcome]:
         """Embeds inputs; outcomes come in the same order.
@@ -188,7 +189,13 @@ class Engine:
         return list(self.encoder.encode_images(np.stack(batch)))
 
     def _run_texts(self, batch: Sequence[TokenisedText]) -> Sequence[UnitVector]:
-        return list(self.encoder.encode_texts(batch))
+        text = self.manifest.text
+        if text is None or text.text.pad_to_context:  # every row costs the same
+            return list(self.encoder.encode_texts(batch))
+        vectors: list[UnitVector] = []
+        for bucket in length_buckets([len(tokens.ids) for tokens in batch]):
+            vectors.extend(self.encoder.encode_texts(batch[bucket]))
+        return vectors
 
 
 def _unsupported(kind: str) -> Outcome:

@@ -15,6 +15,7 @@ from twinlens.index.errors import (
     CollectionError,
     CollectionExists,
     CollectionNotFound,
+    EngineUnavailable,
     InvalidArgument,
     InvalidVector,
     ItemNotFound,
@@ -90,6 +91,7 @@ _CODES: tuple[tuple[type[Exception], Code], ...] = (
     (InvalidImage, Code.INVALID_ARGUMENT),
     (InvalidText, Code.INVALID_ARGUMENT),
     (SpaceMismatch, Code.FAILED_PRECONDITION),
+    (EngineUnavailable, Code.FAILED_PRECONDITION),
     (CollectionBusy, Code.UNAVAILABLE),
 )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ParamSpec, TypeVar
@@ -55,16 +56,19 @@ class WorkerPool:
             self._ready.notify()
         return future
 
-    def close(self) -> None:
-        """Withdraws what has not begun and waits for what has."""
+    def close(self, wait_s: float | None = None) -> None:
+        """Withdraws what has not begun and waits for what has, at most `wait_s` (None: as long as it takes)."""
         with self._ready:
             self._closed = True
             withdrawn = self._lanes.drain()
             self._ready.notify_all()
         for job in withdrawn:
             _deliver(job, job.future.cancel)
+        give_up_s = None if wait_s is None else time.monotonic() + wait_s
         for thread in self._threads:
-            thread.join()
+            thread.join(None if give_up_s is None else max(0.0, give_up_s - time.monotonic()))
+            if thread.is_alive():
+                log.error("%s is stuck; it is left behind", thread.name)
 
     def _next(self) -> _Job | None:
         with self._ready:

@@ -10,10 +10,11 @@ from numpy.typing import NDArray
 
 from twinlens.index.collection import Collection
 from twinlens.index.item import Item, Modality
-from twinlens.server.core.active import all_collections
+from twinlens.server.core.active import StartError, all_collections
 from twinlens.server.core.app import Application
 from twinlens.server.core.call import Call
 from twinlens.server.core.engine import Input, Picture, Text
+from twinlens.server.core.errors import Reason
 from twinlens.server.core.lanes import Priority
 
 _GROUP = 64
@@ -50,6 +51,9 @@ async def reindex(app: Application, progress: Callable[[Progress], None]) -> Rei
     """Embeds every item of every collection with the application's encoder and makes these vectors the active ones.
 
     What an interrupted run embedded is kept and not embedded again. No collection flips before all are complete.
+
+    Raises:
+        StartError: if the encoder fails on an item.
     """
     space_id = app.engine.manifest.space_id
     behind = [c for c in all_collections(app.catalog) if c.space_id != space_id]
@@ -105,6 +109,10 @@ async def _embed(
         if outcome.vector is not None:
             vectors[item.id][modality] = outcome.vector
         elif outcome.failure is not None:
+            if outcome.failure.reason is Reason.INTERNAL:
+                # The encoder failed, not the item: writing "nothing to embed" would hide it for good.
+                msg = f"item {item.id!r} of collection {collection.id} could not be embedded; what was done is kept"
+                raise StartError(msg)
             reasons[item.id] = outcome.failure.message
     unembeddable += [
         Unembeddable(collection.id, id, reasons.get(id, "the model has no tower for it"))

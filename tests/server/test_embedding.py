@@ -28,7 +28,7 @@ async def test_pictures_and_texts_come_back_as_unit_vectors_in_order(served: Run
 
 
 async def test_good_items_beside_bad_ones_get_exactly_what_they_get_alone(served: Running) -> None:
-    good = [picture("red"), "a green field", picture("cyan", size=40)]
+    good: list[bytes | str] = [picture("red"), "a green field", picture("cyan", size=40)]
     alone = [vector((await served.embed(entry)).results[0]) for entry in good]
     mixed = await served.embed(b"no picture", good[0], "", good[1], b"", good[2], picture("red")[:40])
     for position, expected in zip((1, 3, 5), alone, strict=True):

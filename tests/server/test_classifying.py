@@ -1,0 +1,147 @@
+from __future__ import annotations
+
+from typing import Any
+
+import grpc
+import numpy as np
+import pytest
+
+from tests.server.running import Running, picture, run_server
+from tests.server.watched import WatchedEncoder
+from twinlens.encoders.manifest import ScoringRule
+from twinlens.server.core.labels import fill
+from twinlens.server.core.scoring import probabilities
+from twinlens.v1 import classification_pb2, content_pb2
+
+COLOURS = ["red", "green", "blue"]
+
+
+async def classify(served: Running, *images: bytes, **options: Any) -> classification_pb2.ClassifyResponse:
+    request = {"labels": COLOURS, **options}
+    return await served.classification.Classify(classification_pb2.ClassifyRequest(images=images, **request))
+
+
+async def test_pictures_get_the_label_they_show_best_first(served: Running) -> None:
+    reply = await classify(served, picture("blue"), picture("red"))
+    assert [result.scores[0].label for result in reply.results] == ["blue", "red"]
+    for result in reply.results:
+        assert sorted(score.label for score in result.scores) == sorted(COLOURS)
+        cosines = [score.cosine for score in result.scores]
+        assert cosines == sorted(cosines, reverse=True)
+        assert sum(score.probability for score in result.scores) == pytest.approx(1.0, abs=1e-5)
+
+
+async def test_cosines_are_of_the_picture_and_the_normalised_mean_of_unit_prompt_vectors(served: Running) -> None:
+    templates = ["a photo of {}", "{} on a wall", "the {} {}"]
+    reply = await classify(served, picture("red"), templates=templates)
+    prompts = ["a photo of red", "red on a wall", "the red {}"]
+    embedded = await served.embed(picture("red"), *prompts)
+    image, *texts = [np.asarray(result.embedding.values) for result in embedded.results]
+    mean = np.mean(texts, axis=0)
+    expected = float(image @ mean / np.linalg.norm(mean))
+    assert reply.results[0].scores[0].label == "red"
+    assert reply.results[0].scores[0].cosine == pytest.approx(expected, abs=1e-5)
+
+
+async def test_probabilities_follow_the_models_own_rule(served: Running) -> None:
+    scores = (await classify(served, picture("red"))).results[0].scores
+    cosines = np.array([score.cosine for score in scores])
+    expected = np.exp(20.0 * cosines) / np.exp(20.0 * cosines).sum()
+    np.testing.assert_allclose([score.probability for score in scores], expected, atol=1e-4)
+
+
+async def test_judged_on_its_own_a_label_does_not_depend_on_the_others(served: Running) -> None:
+    alone = (await classify(served, picture("red"), labels=["red"], multi_label=True)).results[0].scores
+    among = (await classify(served, picture("red"), multi_label=True)).results[0].scores
+    assert alone[0].probability == pytest.approx(among[0].probability, abs=1e-6)
+    image, neutral = [
+        np.asarray(result.embedding.values)
+        for result in (await served.embed(picture("red"), "a photo of a thing.")).results
+    ]
+    for score in among:
+        expected = 1 / (1 + np.exp(-20.0 * (score.cosine - float(image @ neutral))))
+        assert score.probability == pytest.approx(expected, abs=1e-5)
+
+
+async def test_top_k_cuts_the_labels(served: Running) -> None:
+    for top_k, count in ((1, 1), (2, 2), (0, 3), (9, 3)):
+        assert len((await classify(served, picture("red"), top_k=top_k)).results[0].scores) == count
+
+
+async def test_one_bad_picture_fails_alone(served: Running) -> None:
+    reply = await classify(served, b"not a picture", picture("green"))
+    assert reply.results[0].error.reason == content_pb2.ERROR_REASON_INVALID_IMAGE
+    assert not reply.results[0].scores
+    assert reply.results[1].scores[0].label == "green"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"labels": []},
+        {"labels": ["red", "red"]},
+        {"labels": ["red", ""]},
+        {"labels": [str(i) for i in range(10_001)]},
+        {"templates": ["a photo of a label"]},
+        {"templates": ["a photo of {label}"]},
+        {"templates": ["{}"] * 257},
+        {"top_k": -1},
+    ],
+)
+async def test_labels_that_cannot_be_meant_are_refused(served: Running, change: dict[str, Any]) -> None:
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await classify(served, picture("red"), **change)
+    assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+
+
+@pytest.mark.parametrize("count", [0, 1025])
+async def test_too_few_and_too_many_pictures_are_refused(served: Running, count: int) -> None:
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await classify(served, *[picture("red", 2)] * count)
+    assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+
+
+async def test_label_vectors_are_embedded_once(data: Any) -> None:
+    encoder = WatchedEncoder()
+    async with run_server(data, encoder) as served:
+        encoder.text_batches.clear()
+        await classify(served, picture("red"))
+        embedded = sum(encoder.text_batches)
+        await classify(served, picture("blue"))
+        assert sum(encoder.text_batches) == embedded == len(COLOURS) + 1
+        await classify(served, picture("blue"), templates=["{}"])
+        assert sum(encoder.text_batches) == 2 * embedded
+
+
+async def test_a_broken_encoder_is_an_internal_error_without_its_words(data: Any) -> None:
+    encoder = WatchedEncoder()
+    async with run_server(data, encoder) as served:
+        encoder.broken = RuntimeError("secret")
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await classify(served, picture("red"))
+        assert caught.value.code() is grpc.StatusCode.INTERNAL
+        assert "secret" not in (caught.value.details() or "")
+        encoder.broken = None
+        assert (await classify(served, picture("red"))).results[0].scores[0].label == "red"
+
+
+def test_a_label_may_hold_braces() -> None:
+    assert fill("a {} of {}", "{set}") == "a {set} of {}"
+    assert fill("{}", "{}") == "{}"
+
+
+def test_a_sigmoid_model_judges_each_label_on_its_own() -> None:
+    rule = ScoringRule(rule="sigmoid", scale=10.0, bias=-2.0)
+    cosines = np.array([[0.3, 0.1], [-0.5, 0.9]])
+    expected = 1 / (1 + np.exp(-(10.0 * cosines - 2.0)))
+    for multi_label in (False, True):
+        np.testing.assert_allclose(probabilities(rule, cosines, multi_label=multi_label), expected, rtol=1e-12)
+
+
+def test_extreme_scales_give_probabilities_and_no_overflow() -> None:
+    cosines = np.array([[1.0, -1.0, 0.0]])
+    for rule in ("softmax", "sigmoid"):
+        got = probabilities(ScoringRule(rule=rule, scale=1e4), cosines, multi_label=False)
+        assert np.isfinite(got).all()
+        assert got.min() >= 0
+        assert got.max() <= 1

@@ -1,0 +1,106 @@
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.server.running import picture, run_server
+from tests.server.watched import WatchedEncoder
+from tests.support.fake_encoder import FakeEncoder
+from twinlens.server.core.active import StartError, read_active
+from twinlens.server.core.reindex import Progress, ReindexReport
+from twinlens.server.reindexing import reindex_folder
+from twinlens.server.settings import Settings
+from twinlens.v1 import collection_pb2, search_pb2
+
+SETTINGS = Settings()
+OLD = FakeEncoder(seed=0)
+
+
+class InterruptedRunError(Exception):
+    pass
+
+
+async def fill(data: Path, captions: int) -> None:
+    async with run_server(data, OLD) as served:
+        await served.fill_with_colours()
+        await served.create("words")
+        items = [collection_pb2.NewItem(id=f"{i:03d}", caption=f"word {i}") for i in range(captions)]
+        assert (await served.upsert(*items, collection="words")).stored_count == captions
+
+
+async def test_every_collection_moves_to_the_new_space_and_searches_there(data: Path, tmp_path: Path) -> None:
+    await fill(data, captions=3)
+    new = FakeEncoder(dimension=48, seed=1)
+    seen: list[Progress] = []
+    report = await _reindex(data, tmp_path / "new", new, seen)
+    assert (report.collections, report.items, list(report.unembeddable)) == (2, 11, [])
+    assert seen[-1] == Progress("words", 3, 3)
+    active = read_active(data)
+    assert active is not None
+    assert (active.bundle, active.space_id) == (tmp_path / "new", new.manifest.space_id)
+    async with run_server(data, new) as served:
+        described = await served.collections.GetCollection(collection_pb2.GetCollectionRequest(collection="photos"))
+        assert described.collection.space_id == new.manifest.space_id
+        assert described.collection.dimension == 48
+        assert described.collection.image_vector_count == described.collection.text_vector_count == 8
+        for colour in ("red", "cyan"):
+            reply = await served.find(search_pb2.QueryPart(text=colour), top_k=1)
+            assert reply.results[0].hits[0].item.id == colour
+    with pytest.raises(StartError, match="space"):
+        async with run_server(data, OLD):
+            pass
+
+
+async def test_an_interrupted_run_goes_on_where_it_was_and_leaves_the_old_pair_served(
+    data: Path, tmp_path: Path
+) -> None:
+    await fill(data, captions=150)
+    new = WatchedEncoder(seed=1)
+
+    def interrupt(now: Progress) -> None:
+        if now.collection == "words" and now.done:
+            raise InterruptedRunError
+
+    with pytest.raises(InterruptedRunError):
+        await _run(data, tmp_path / "new", new, interrupt)
+    assert read_active(data) is None
+    async with run_server(data, OLD) as served:
+        reply = await served.find(search_pb2.QueryPart(text="red"), top_k=1)
+        assert reply.results[0].hits[0].item.id == "red"
+        await served.upsert(collection_pb2.NewItem(id="late", image=picture("red")))
+    done = sum(new.text_batches)
+    assert done == 8 + 64
+    report = await _reindex(data, tmp_path / "new", new, [])
+    assert sum(new.text_batches) == 8 + 150
+    assert report.items == 150 - 64 + 1
+    again = await _reindex(data, tmp_path / "new", new, [])
+    assert again.items == again.collections == 0
+    async with run_server(data, new) as served:
+        got = await served.collections.GetItem(collection_pb2.GetItemRequest(collection="photos", id="late"))
+        assert got.item.id == "late"
+
+
+async def test_a_failing_encoder_moves_nothing_and_says_which_item(data: Path, tmp_path: Path) -> None:
+    await fill(data, captions=3)
+    new = WatchedEncoder(seed=1)
+    new.poison = {new.prepare_text("word 1").ids}
+    with pytest.raises(StartError, match="'001' of collection words"):
+        await _reindex(data, tmp_path / "new", new, [])
+    async with run_server(data, OLD):
+        pass
+
+
+def test_a_missing_data_folder_is_named(tmp_path: Path) -> None:
+    with pytest.raises(StartError, match="no data folder"):
+        reindex_folder(tmp_path / "none", tmp_path, SETTINGS, lambda _: None, encoder=OLD)
+
+
+async def _reindex(data: Path, bundle: Path, encoder: FakeEncoder, seen: list[Progress]) -> ReindexReport:
+    return await _run(data, bundle, encoder, seen.append)
+
+
+async def _run(data: Path, bundle: Path, encoder: FakeEncoder, progress: Callable[[Progress], None]) -> ReindexReport:
+    return await asyncio.to_thread(reindex_folder, data, bundle, SETTINGS, progress, encoder=encoder)
