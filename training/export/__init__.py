@@ -1,0 +1,1 @@
+"""From torch modules and checkpoints to a published bundle."""

