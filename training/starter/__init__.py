@@ -1,0 +1,1 @@
+"""The starter encoder: real photos and English text, with no download beyond PyPI."""
