@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import tempfile
 import threading
 from collections import Counter
@@ -13,6 +14,8 @@ from pathlib import Path
 
 from twinlens.index.durable import make_folder, sync_all
 from twinlens.index.errors import CollectionError, CorruptCollection
+
+_DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
 def content_hash(data: bytes) -> str:
@@ -100,6 +103,8 @@ class BlobStore:
                     path.unlink(missing_ok=True)
 
     def _path(self, digest: str) -> Path:
+        if not _DIGEST.fullmatch(digest):  # never a path made of damaged text
+            raise CorruptCollection(f"{self._name}: the name of a stored picture is damaged")
         return self._folder / digest[:2] / digest[2:4] / digest
 
     def _write(self, blobs: dict[str, bytes]) -> None:

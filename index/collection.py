@@ -138,7 +138,7 @@ class Collection:
             CorruptCollection: the stored bytes are gone or changed.
         """
         with self._state.use():
-            before = ""
+            before: str | None = None
             while True:
                 with self._state.database.read() as connection:
                     row = store.find_rows(connection, [check_item_id(id)]).get(id)

@@ -12,6 +12,7 @@ from urllib.parse import quote
 from twinlens.index import schema
 from twinlens.index.errors import CollectionError, CorruptCollection
 
+_KEPT_LOG_BYTES = 64 * 2**20  # a longer write-ahead log is cut back once it was moved into the database
 _NOT_DAMAGE = {
     sqlite3.SQLITE_FULL: "the disk is full",
     sqlite3.SQLITE_READONLY: "the data folder is read-only",
@@ -39,14 +40,14 @@ def translated(name: str) -> Iterator[None]:
         yield
     except sqlite3.ProgrammingError:
         raise  # ours to mend, not the file's fault
+    except UnicodeDecodeError as error:  # a message of SQLite that quotes damaged text
+        raise _damaged(name, "its tables cannot be read") from error
     except sqlite3.DatabaseError as error:
         code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT) & 0xFF
         reason = _NOT_DAMAGE.get(code)
         if reason is not None:
             raise CollectionError(f"{name}: {reason}; what was stored before is unchanged") from error
-        raise CorruptCollection(
-            f"{name}: its database is damaged ({_one_line(error)}); restore it from a copy"
-        ) from error
+        raise _damaged(name, " ".join(str(error).split())[:100]) from error
 
 
 class Database:
@@ -73,6 +74,7 @@ class Database:
                 self._writer.execute("PRAGMA journal_mode = WAL")
                 self._writer.execute("PRAGMA synchronous = FULL")
                 self._writer.execute("PRAGMA foreign_keys = ON")
+                self._writer.execute(f"PRAGMA journal_size_limit = {_KEPT_LOG_BYTES}")
                 schema.migrate(self._writer, name)
             except BaseException:
                 self._writer.close()
@@ -154,5 +156,5 @@ def _connect(path: Path, mode: str = "rw") -> sqlite3.Connection:
     return connection
 
 
-def _one_line(error: BaseException) -> str:
-    return " ".join(str(error).split())
+def _damaged(name: str, reason: str) -> CorruptCollection:
+    return CorruptCollection(f"{name}: its database is damaged ({reason}); restore it from a copy")

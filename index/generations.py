@@ -64,7 +64,7 @@ def find_active(connection: sqlite3.Connection, name: str) -> tuple[Generation, 
         "SELECT number, space_id, dimension, collection.created_s FROM collection"
         " JOIN generations ON number = active_generation",
     ).fetchone()
-    if row is None:
+    if row is None or not isinstance(row[1], str) or not isinstance(row[2], int):
         raise CorruptCollection(f"{name}: its database names no active generation")
     return Generation(*row[:3]), float(row[3])
 

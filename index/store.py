@@ -190,12 +190,15 @@ def stream_vectors(
             keys = [key for kind, key, _ in rows if kind == modality]
             if keys:
                 blobs = [blob for kind, _, blob in rows if kind == modality]
-                yield modality, np.array(keys, dtype=np.int64), decode_vectors(keys, blobs, dimension, name)
+                vectors = decode_vectors(keys, blobs, dimension, name)
+                yield modality, np.array(keys, dtype=np.int64), vectors
 
 
-def decode_vectors(keys: Sequence[int], blobs: Sequence[bytes], dimension: int, name: str) -> Vectors:
+def decode_vectors(keys: Sequence[Any], blobs: Sequence[Any], dimension: int, name: str) -> Vectors:
     """Reads stored vectors, shape (n, d), and refuses what cannot have been written by us."""
     for key, blob in zip(keys, blobs, strict=True):
+        if not isinstance(key, int) or not isinstance(blob, bytes):
+            raise CorruptCollection(f"{name}: the vector of item number {key!r} is damaged")
         if len(blob) != dimension * _FLOAT.itemsize:
             raise CorruptCollection(
                 f"{name}: the vector of item number {key} has {len(blob)} bytes, "
@@ -211,6 +214,9 @@ def decode_vectors(keys: Sequence[int], blobs: Sequence[bytes], dimension: int, 
 
 def _item(row: tuple[Any, ...], name: str) -> Item:
     item_id, uri, caption, metadata, content_hash, has_image, created_s, updated_s = row
+    texts_fit = all(isinstance(text, str) for text in (item_id, uri, caption, metadata, content_hash))
+    if not (texts_fit and isinstance(created_s, float) and isinstance(updated_s, float)):
+        raise CorruptCollection(f"{name}: the row of item {item_id!r} is damaged")
     try:
         decoded = json.loads(metadata)
     except (ValueError, RecursionError) as error:

@@ -141,6 +141,39 @@ def test_text_that_is_not_unicode_is_damage(database: Path, tmp_path: Path) -> N
         catalog.get("photos").get("7")
 
 
+def test_damaged_table_definitions_are_reported_by_name(database: Path, tmp_path: Path) -> None:
+    content = database.read_bytes()
+    database.write_bytes(content.replace(b"revision INTEGER", b"revision \xff\xfe\xfd[NTE"))
+    with (
+        opened(tmp_path) as catalog,
+        pytest.raises(CorruptCollection, match="collection photos: its database is damag"),
+    ):
+        catalog.get("photos")
+
+
+@pytest.mark.parametrize("name", ["../../escape", "", "ab", "A" * 64])
+def test_a_damaged_name_of_a_picture_never_leads_anywhere(database: Path, tmp_path: Path, name: str) -> None:
+    with edited(database) as connection:
+        connection.execute("UPDATE items SET blob = ? WHERE id = '7'", (name,))
+    with opened(tmp_path) as catalog:
+        with pytest.raises(CorruptCollection, match="collection photos: the name of a stored picture is damaged"):
+            catalog.get("photos").get_image("7")
+        assert catalog.get("photos").delete(["7"]) == 1
+
+
+@pytest.mark.parametrize("column", ["caption", "content_hash", "created_s"])
+def test_a_row_whose_types_changed_is_reported_with_its_item(database: Path, tmp_path: Path, column: str) -> None:
+    with edited(database) as connection:
+        strict = connection.execute("SELECT sql FROM sqlite_schema WHERE name = 'items'").fetchone()[0]
+        loose = strict.replace(" STRICT", "").replace(f"{column} TEXT", column).replace(f"{column} REAL", column)
+        connection.execute("PRAGMA writable_schema = ON")
+        connection.execute("UPDATE sqlite_schema SET sql = ? WHERE name = 'items'", (loose,))
+    with edited(database) as connection:
+        connection.execute(f"UPDATE items SET {column} = x'00' WHERE id = '7'")  # noqa: S608
+    with opened(tmp_path) as catalog, pytest.raises(CorruptCollection, match="the row of item '7' is damaged"):
+        catalog.get("photos").get("7")
+
+
 def test_a_database_of_a_newer_version_is_refused_and_left_alone(database: Path, tmp_path: Path) -> None:
     with edited(database) as connection:
         connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION + 1}")
