@@ -99,7 +99,8 @@ def check_parity(encoder: EncoderLike, folder: Path, *, min_cosine: float = MIN_
 def _read(folder: Path) -> tuple[dict[str, list[str]], dict[str, NDArray[np.float32]]]:
     try:
         listing = json.loads((folder / "manifest.json").read_bytes())
-        with np.load(folder / "embeddings.npz", allow_pickle=False) as archive:
+        # Opened here, because NumPy leaves a damaged archive open.
+        with (folder / "embeddings.npz").open("rb") as stream, np.load(stream, allow_pickle=False) as archive:
             embeddings = {name: archive[name] for name in ("image_embeddings", "text_embeddings")}
         names = {key: [str(entry) for entry in listing[key]] for key in ("images", "texts")}
     except Exception as error:  # a damaged archive may raise anything

@@ -45,7 +45,7 @@ def default_parity_images() -> dict[str, bytes]:
         "palette.png": _encode(palette, "PNG", transparency=3),
         "grey.png": _encode(Image.fromarray(_scene(rng, 90, 260)).convert("L"), "PNG"),
         "thin.png": _encode(Image.fromarray(_scene(rng, 1, 900)), "PNG"),
-        "large.jpg": _encode(Image.fromarray(_scene(rng, 1500, 2000)), "JPEG", quality=90),
+        "large.jpg": _encode(Image.fromarray(_scene(rng, 1500, 2000)), "JPEG", quality=80),
     }
 
 

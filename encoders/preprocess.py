@@ -12,9 +12,10 @@ from twinlens.encoders.decode import DEFAULT_LIMITS, DecodeLimits, decode_pictur
 from twinlens.encoders.manifest import PreprocessSpec
 
 _RESAMPLING = {"bilinear": Image.Resampling.BILINEAR, "bicubic": Image.Resampling.BICUBIC}
-# Up to this ratio of the sides the picture is resized whole and then cropped, exactly as the reference does. Beyond
-# it only the part under the crop is computed, so that 1 x 20000 pixels never become 224 x 4,480,000.
-_WHOLE_RATIO = 4
+# Up to this ratio of the sides the picture is resized whole and then cropped, as the reference does. Beyond it only the
+# part under the crop is computed, so that 1 x 20000 pixels never become 224 x 4,480,000. Both give the same pixels but
+# for rounding: Pillow picks the order of its two passes by their cost, and clips to 8 bit in between.
+_WHOLE_RATIO = 16
 
 
 def preprocess(rgb: NDArray[np.uint8], spec: PreprocessSpec) -> NDArray[np.float32]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import tempfile
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -159,7 +160,7 @@ def stage_tiny_bundle(staging: Path, towers: TinyTowers, *, image: bool = True, 
     import onnx
 
     staging.mkdir(parents=True, exist_ok=True)
-    images = default_parity_images() if image else {}
+    images = _parity_images() if image else {}
     texts = DEFAULT_PARITY_TEXTS if text else ()
     image_vectors = text_vectors = None
     if image:
@@ -205,6 +206,11 @@ def build_tiny_bundle(
         stage_tiny_bundle(staging, TinyTowers(seed, dimension), image=image, text=text)
         draft = tiny_draft(name=name, version=version, dimension=dimension, image=image, text=text)
         return publish(draft, staging, destination)
+
+
+@lru_cache(maxsize=1)
+def _parity_images() -> dict[str, bytes]:
+    return default_parity_images()
 
 
 def _vocabulary() -> dict[str, int]:
