@@ -29,7 +29,7 @@ class Settings(BaseSettings):
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     # A message may hold a batch of photos; both sides of the wire use the same limit.
     max_message_bytes: int = Field(default=64 * MIB, ge=MIB, le=2**31 - 1)
-    max_batch: int = Field(default=32, ge=1, le=1024)
+    max_batch: int = Field(default=16, ge=1, le=1024)
     max_delay_ms: float = Field(default=2.0, ge=0, le=1000)
     max_items_in_flight: int = Field(default=4096, ge=1)
     max_bytes_in_flight: int = Field(default=512 * MIB, ge=MIB)

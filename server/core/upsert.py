@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
@@ -21,6 +22,7 @@ GROUP_ITEMS = 64
 GROUP_BYTES = 16 * 2**20
 # Groups in work over all streams: what bounds the memory of bulk writing.
 _GROUPS_AT_ONCE = 4
+_GROUPS_A_STREAM = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,25 +72,34 @@ class Upserter:
     async def upsert(self, collection: Collection, items: AsyncIterator[Incoming], call: Call) -> UpsertReport:
         """Stores a stream of items; of two items of one id the later one stays.
 
-        The next group is embedded while the one before it is written.
+        The next group is embedded while the one before it is embedded or written.
         """
         bulk = Call(call.request_id, call.deadline_s, Priority.BULK)
         report = UpsertReport()
-        writing: asyncio.Task[None] | None = None
+        embedding: deque[asyncio.Task[list[tuple[Incoming, NewItem]]]] = deque()
+
+        async def write_oldest() -> None:
+            try:
+                await self._write(collection, await embedding[0], report, bulk)
+            finally:
+                embedding.popleft()
+                self._slots.release()
+
         try:
             async with aclosing(_groups(items)) as groups:
                 async for group in groups:
-                    async with self._slots:
-                        ready = await self._embed(group, report, bulk)
-                        if writing is not None:
-                            await writing
-                        writing = asyncio.create_task(self._write(collection, ready, report, bulk))
-            if writing is not None:
-                await writing
+                    # A stream that holds a slot never waits for another one: two such streams could block each other.
+                    while embedding and (len(embedding) == _GROUPS_A_STREAM or self._slots.locked()):
+                        await write_oldest()
+                    await self._slots.acquire()
+                    embedding.append(asyncio.create_task(self._embed(group, report, bulk)))
+            while embedding:
+                await write_oldest()
         finally:
-            if writing is not None and not writing.done():
-                writing.cancel()
-                await asyncio.gather(writing, return_exceptions=True)
+            for task in embedding:
+                task.cancel()
+                self._slots.release()
+            await asyncio.gather(*embedding, return_exceptions=True)
         report.failures.sort(key=lambda failure: failure.position)
         return report
 

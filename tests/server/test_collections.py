@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 import hashlib
 from collections.abc import Iterator
 from typing import Any
@@ -220,3 +221,29 @@ async def test_a_message_that_does_not_parse_is_refused_plainly(served: Running)
     stream: Any = served.channel.stream_unary("/twinlens.v1.CollectionService/UpsertItems")
     assert await status(stream(iter([b"\xff\xff\xff"]))) is grpc.StatusCode.INVALID_ARGUMENT
     assert (await served.embed("red")).results
+
+
+async def test_many_streams_at_once_store_everything(served: Running) -> None:
+    await served.create()
+
+    async def write(writer: int) -> int:
+        items = [pb.NewItem(id=f"{writer}-{i}", caption=f"text {i}") for i in range(200)]
+        return int((await served.upsert(*items)).stored_count)
+
+    assert await asyncio.gather(*(write(writer) for writer in range(8))) == [200] * 8
+    described = await served.collections.GetCollection(pb.GetCollectionRequest(collection="photos"))
+    assert described.collection.item_count == 1600
+
+
+async def test_a_stream_that_breaks_off_gives_its_room_back(served: Running) -> None:
+    await served.create()
+
+    def broken() -> Iterator[pb.UpsertItemsRequest]:
+        items = [pb.NewItem(id=str(i), caption=f"text {i}") for i in range(200)]
+        yield pb.UpsertItemsRequest(collection="photos", items=items)
+        yield pb.UpsertItemsRequest(collection="other", items=items)
+
+    for _ in range(3):
+        assert await status(served.collections.UpsertItems(broken())) is grpc.StatusCode.INVALID_ARGUMENT
+    assert (await served.upsert(pb.NewItem(id="after", caption="red"))).stored_count == 1
+    assert served.app.upserter._slots._value == 4

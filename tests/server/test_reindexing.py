@@ -1,19 +1,25 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import grpc
 import pytest
 
 from tests.server.running import picture, run_server
 from tests.server.watched import WatchedEncoder
 from tests.support.fake_encoder import FakeEncoder
+from twinlens.encoders.bundle import read_manifest
 from twinlens.server.core.active import StartError, read_active
 from twinlens.server.core.reindex import Progress, ReindexReport
+from twinlens.server.local import local_server
 from twinlens.server.reindexing import reindex_folder
 from twinlens.server.settings import Settings
-from twinlens.v1 import collection_pb2, search_pb2
+from twinlens.v1 import collection_pb2, collection_pb2_grpc, search_pb2
 
 SETTINGS = Settings()
 OLD = FakeEncoder(seed=0)
@@ -104,3 +110,33 @@ async def _reindex(data: Path, bundle: Path, encoder: FakeEncoder, seen: list[Pr
 
 async def _run(data: Path, bundle: Path, encoder: FakeEncoder, progress: Callable[[Progress], None]) -> ReindexReport:
     return await asyncio.to_thread(reindex_folder, data, bundle, SETTINGS, progress, encoder=encoder)
+
+
+def test_the_reindex_command_moves_a_folder_and_prints_json(data: Path, tmp_path: Path, tiny_bundle: Path) -> None:
+    with local_server(data, encoder=OLD) as target, grpc.insecure_channel(target) as channel:
+        stub = collection_pb2_grpc.CollectionServiceStub(channel)
+        stub.CreateCollection(collection_pb2.CreateCollectionRequest(collection="photos"))
+        items = [collection_pb2.NewItem(id="red", image=picture("red")), collection_pb2.NewItem(id="w", caption="red")]
+        request = collection_pb2.UpsertItemsRequest(collection="photos", items=items)
+        assert stub.UpsertItems(iter([request])).stored_count == 2
+    command = [
+        sys.executable,
+        "-m",
+        "twinlens",
+        "reindex",
+        "--local",
+        str(data),
+        "--bundle",
+        str(tiny_bundle),
+        "--json",
+    ]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert result.returncode == 0, result.stderr
+    assert json.loads(result.stdout) == {"collections": 1, "items": 2, "unembeddable": []}
+    assert "photos: 2 of 2" in result.stderr
+    with local_server(data) as target, grpc.insecure_channel(target) as channel:  # with the bundle it moved to
+        got = collection_pb2_grpc.CollectionServiceStub(channel).GetCollection(
+            collection_pb2.GetCollectionRequest(collection="photos")
+        )
+        assert got.collection.space_id == read_manifest(tiny_bundle).space_id
+        assert got.collection.image_vector_count == got.collection.text_vector_count == 1
