@@ -9,7 +9,7 @@ import threading
 import time
 import uuid
 from collections.abc import Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 from twinlens.index import generations
@@ -133,8 +133,7 @@ class Catalog:
                 raise CollectionNotFound(f"there is no collection {id}")
             collection = self._open.pop(id, None)
             if collection is not None:
-                with suppress(CollectionError):  # damaged; it is going anyway
-                    collection.close()
+                collection.close()
             aside = self._aside(id)
             with _clear_errors(f"collection {id}"):
                 folder.rename(aside)
@@ -147,16 +146,10 @@ class Catalog:
             if self._closed:
                 return
             self._closed = True
-            failure: CollectionError | None = None
             for collection in self._open.values():
-                try:
-                    collection.close()
-                except CollectionError as error:
-                    failure = error
+                collection.close()
             self._open.clear()
             os.close(self._lock_file)
-        if failure is not None:
-            raise failure
 
     def _opened(self, collection_id: str) -> Collection:
         """Opens a collection or returns the one that is open; the caller holds the lock."""

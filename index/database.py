@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from urllib.parse import quote
 
@@ -113,13 +113,16 @@ class Database:
                 raise
 
     def close(self) -> None:
-        """Moves the write-ahead log into the database and closes all connections."""
+        """Moves the write-ahead log into the database, if the disk lets it, and closes all connections.
+
+        What stays in the log is as durable there, and the next opening finds it.
+        """
         with self._lock:
             idle, self._idle = self._idle, []
         for connection in idle:
             connection.close()
         try:
-            with translated(self._name):
+            with suppress(CollectionError), translated(self._name):
                 self._writer.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         finally:
             self._writer.close()

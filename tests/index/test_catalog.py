@@ -27,6 +27,11 @@ sys.stdin.read()
 """
 
 
+def test_faiss_is_loaded_only_once_vectors_are() -> None:
+    code = "import sys, twinlens.index.catalog; sys.exit('faiss' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
 def test_collections_are_listed_by_id_in_pages(catalog: Catalog) -> None:
     for name in ("b", "a-1", "c", "a"):
         catalog.create(name, space_id=SPACE, dimension=4)
