@@ -249,7 +249,7 @@ def _open_source(source: str) -> Source:
     if not path.exists():
         msg = f"{source} does not exist"
         raise click.ClickException(msg)
-    if path.suffix.lower() != ".jsonl":
+    if path.suffix.lower() not in {".jsonl", ".ndjson"}:
         msg = f"{source} is neither a folder nor a .jsonl file"
         raise click.ClickException(msg)
     return JsonlSource(path)

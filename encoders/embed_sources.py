@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import stat
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -39,8 +40,9 @@ class Source(Protocol):
 class FolderSource:
     """The pictures under a folder, recursively, in sorted order; ids are relative paths with forward slashes.
 
-    A file is a picture if it has a picture's suffix or a picture's first bytes. Hidden files and folders are left
-    out, links to folders are not followed; other files are skipped and counted.
+    A file is a picture if it has a picture's suffix or a picture's first bytes; others are skipped and counted. Hidden
+    files and folders are left out. Links are followed, but no folder is entered twice, so loops end. (The client's
+    `ingest` and `label` walk by the same rule.)
     """
 
     folder: Path
@@ -49,22 +51,19 @@ class FolderSource:
     def __iter__(self) -> Iterator[SourceItem]:
         """Walks the folder."""
         self.skipped = 0
-        yield from self._walk(self.folder, "")
-
-    def _walk(self, folder: Path, prefix: str) -> Iterator[SourceItem]:
-        try:
-            with os.scandir(folder) as listing:
-                entries = sorted(listing, key=lambda entry: entry.name)
-        except OSError as error:
-            yield SourceItem(_clean_id(prefix.rstrip("/")), problem=f"the folder cannot be read: {error.strerror}")
-            return
-        for entry in entries:
-            if entry.name.startswith("."):
-                continue
-            if entry.is_dir(follow_symlinks=False):
-                yield from self._walk(Path(entry.path), f"{prefix}{entry.name}/")
-            elif entry.is_file() and _is_picture(Path(entry.path)):
-                yield SourceItem(_clean_id(prefix + entry.name), image=Path(entry.path))
+        seen: set[tuple[int, int]] = set()
+        # An explicit stack: trees may be deeper than Python's recursion limit.
+        stack = [_listing(self.folder, "", seen)]
+        while stack:
+            entry = next(stack[-1], None)
+            if entry is None:
+                stack.pop()
+            elif isinstance(entry, SourceItem):
+                yield entry
+            elif stat.S_ISDIR(mode := _mode(entry[0])):
+                stack.append(_listing(entry[0], f"{entry[1]}/", seen))
+            elif stat.S_ISREG(mode) and _is_picture(entry[0]):
+                yield SourceItem(_clean_id(entry[1]), image=entry[0])
             else:
                 self.skipped += 1
 
@@ -123,6 +122,29 @@ class JsonlSource:
         if text is None:
             return SourceItem(_clean_id(given or value), image=self.file.parent / value)
         return SourceItem(_clean_id(given or fallback), text=value)
+
+
+def _listing(folder: Path, prefix: str, seen: set[tuple[int, int]]) -> Iterator[tuple[Path, str] | SourceItem]:
+    """What lies in a folder, with its path below the root; nothing for a folder that was listed before."""
+    try:
+        status = folder.stat()
+        if (status.st_dev, status.st_ino) in seen:
+            return
+        seen.add((status.st_dev, status.st_ino))
+        names = sorted(os.listdir(folder))  # noqa: PTH208 - names alone take the least memory
+    except OSError as error:
+        yield SourceItem(_clean_id(prefix.rstrip("/")), problem=f"the folder cannot be read: {error.strerror}")
+        return
+    for name in names:
+        if not name.startswith("."):
+            yield folder / name, prefix + name
+
+
+def _mode(path: Path) -> int:
+    try:
+        return path.stat().st_mode
+    except OSError:
+        return stat.S_IFREG  # a broken link: if it is named like a picture, it is reported as unreadable
 
 
 def _is_picture(path: Path) -> bool:
