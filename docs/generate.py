@@ -10,6 +10,7 @@ from typing import Any
 
 from twinlens.__main__ import app
 from twinlens.encoders.manifest import Manifest
+from twinlens.server.settings import Settings
 
 REFERENCE = Path(__file__).resolve().parent / "reference"
 
@@ -54,9 +55,24 @@ def manifest_schema() -> str:
     return json.dumps(Manifest.model_json_schema(), indent=2) + "\n"
 
 
+def settings_reference() -> str:
+    """The server's settings as Markdown."""
+    lines = [
+        "# Server settings",
+        "",
+        "Generated from the code by `make docs`. An option of `twinlens serve` overrules the",
+    ]
+    lines += ["environment, which overrules the TOML file given with `--config`.", ""]
+    lines += ["| key in the file | environment | default |", "| --- | --- | --- |"]
+    for name, field in Settings.model_fields.items():
+        default = "" if field.default is None else f"`{field.default}`"
+        lines.append(f"| `{name}` | `TWINLENS_{name.upper()}` | {default} |")
+    return "\n".join(lines) + "\n"
+
+
 def main() -> int:
     """Writes the pages, or with --check says which are not current."""
-    pages = {"cli.md": cli_reference(), "bundle.schema.json": manifest_schema()}
+    pages = {"cli.md": cli_reference(), "settings.md": settings_reference(), "bundle.schema.json": manifest_schema()}
     stale = []
     for name, text in pages.items():
         path = REFERENCE / name

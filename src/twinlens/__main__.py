@@ -43,6 +43,7 @@ COMMANDS: Mapping[str, Mounted] = {
     "train": Mounted("twinlens.training.cli", "train", "Train an encoder, from scratch or on from a checkpoint."),
     "export": Mounted("twinlens.training.cli", "export", "Make a bundle of a checkpoint."),
     "reindex": Mounted("twinlens.server.cli", "reindex", "Move a data folder's collections to another encoder."),
+    "health": Mounted("twinlens.client.cli", "health", "Ask a server whether it works."),
     "doctor": Mounted("twinlens.encoders.cli", "doctor", "Tell what this machine and installation can do."),
 }
 

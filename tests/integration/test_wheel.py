@@ -18,9 +18,8 @@ pytestmark = pytest.mark.slow
 def _run(*command: str | Path, cwd: Path) -> subprocess.CompletedProcess[str]:
     # Nothing of the checkout may help: not its folder, not its environment.
     environment = {k: v for k, v in os.environ.items() if not k.startswith(("PYTHON", "VIRTUAL_ENV", "TWINLENS"))}
-    done = subprocess.run(
-        [str(part) for part in command], cwd=cwd, env=environment, capture_output=True, text=True, check=False, timeout=600
-    )
+    arguments = [str(part) for part in command]
+    done = subprocess.run(arguments, cwd=cwd, env=environment, capture_output=True, text=True, check=False, timeout=600)
     assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
     return done
 
@@ -57,7 +56,8 @@ def test_the_wheel_serves_searches_and_labels_with_the_starter_bundle(
     store = ("--local", tmp_path / "store", "--bundle", starter_bundle)
 
     _run(twinlens, "ingest", photos, "--collection", "photos", *store, cwd=tmp_path)
-    found = json.loads(_run(twinlens, "search", "a cat", "--collection", "photos", *store, "--json", cwd=tmp_path).stdout)
+    search = (twinlens, "search", "a cat", "--collection", "photos", *store, "--json")
+    found = json.loads(_run(*search, cwd=tmp_path).stdout)
     assert found["hits"][0]["id"] == "chelsea.png"
 
     out = tmp_path / "labels.jsonl"

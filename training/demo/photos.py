@@ -38,7 +38,7 @@ class Script:
     Attributes:
         photos: What is stored.
         texts: Text queries, answered with pictures.
-        examples: Photos to find similar ones of.
+        examples: Photos to find similar ones of; empty: two of those that could be stored.
         caption_queries: Text queries, answered with captions.
         labels: What the photos are to be labelled with.
     """
@@ -114,7 +114,7 @@ def folder_script(folder: Path, limit: int) -> Script:
     return Script(
         photos=photos,
         texts=("a person", "an animal", "food on a table", "a vehicle", "a building", "a landscape"),
-        examples=photos[:: max(1, len(photos) // 2)][:2],
+        examples=(),
         caption_queries=(),
         labels=("person", "animal", "food", "vehicle", "building", "landscape", "plant", "indoor room", "document"),
     )
@@ -140,8 +140,9 @@ def run_demo(script: Script, out: Path, console: Console, *, top_k: int = 3) -> 
     try:
         with served(data, bundle) as address, Client(address) as client:
             console.print(f"Server: [bold]{address}[/bold], a real gRPC server on loopback")
-            _ingest(client, script, console)
-            rows = _search(client, script, console, top_k)
+            stored = _ingest(client, script, console)
+            examples = script.examples or stored[:: max(1, len(stored) // 2)][:2]
+            rows = _search(client, script, examples, console, top_k)
             _label(client, script, console)
             sheet = out / "contact_sheet.png"
             contact_sheet(rows, columns=top_k + 1).save(sheet)
@@ -164,7 +165,7 @@ def _build_starter(bundle: Path, console: Console) -> None:
     console.print(f"Encoder: {bundle}, space {manifest.space_id[:12]}, {time.monotonic() - began:.1f} s")
 
 
-def _ingest(client: Client, script: Script, console: Console) -> None:
+def _ingest(client: Client, script: Script, console: Console) -> tuple[Photo, ...]:
     client.create_collection(COLLECTION)
     items = (NewItem(id=photo.id, image=photo.path, caption=photo.caption, uri=photo.id) for photo in script.photos)
     report = client.upsert(COLLECTION, items)
@@ -173,22 +174,29 @@ def _ingest(client: Client, script: Script, console: Console) -> None:
         console.print(f"  not stored: {failure.id}: {failure.message}", markup=False)
     if not report.stored:
         raise click.ClickException("none of the pictures could be stored")
+    failed = {failure.position for failure in report.failures}
+    return tuple(photo for position, photo in enumerate(script.photos) if position not in failed)
 
 
-def _search(client: Client, script: Script, console: Console, top_k: int) -> list[tuple[str, list[tuple[bytes, str]]]]:
-    sheet: list[tuple[str, list[tuple[bytes, str]]]] = []
+# What a contact sheet is drawn from: a title and its pictures with their captions.
+SheetRow = tuple[str, list[tuple[bytes, str]]]
+
+
+def _search(client: Client, script: Script, examples: Sequence[Photo], console: Console, top_k: int) -> list[SheetRow]:
+    sheet: list[SheetRow] = []
     answers: list[tuple[str, list[Hit]]]
     answers = [(text, client.search(COLLECTION, text=text, top_k=top_k)) for text in script.texts]
     console.print(hit_table("Text → image", answers))
     sheet += [(f"“{query}”", _pictures(client, hits)) for query, hits in answers]
 
     answers = []
-    for photo in script.examples:
+    for photo in examples:
         hits = client.search(COLLECTION, image=photo.path, top_k=top_k + 1)
         # The photo itself is in the collection and comes first; what is like it is the interesting part.
         answers.append((photo.id, [hit for hit in hits if hit.id != photo.id][:top_k]))
     console.print(hit_table("Image → image", answers))
-    sheet += [(f"like {query}", _pictures(client, hits)) for query, hits in answers]
+    for photo, (query, hits) in zip(examples, answers, strict=True):
+        sheet.append((f"like {query}", [(photo.path.read_bytes(), query), *_pictures(client, hits)]))
 
     if script.caption_queries:
         answers = [

@@ -1,0 +1,48 @@
+"""`twinlens health`: whether a server answers and its encoder and index work; for containers and scripts."""
+
+from __future__ import annotations
+
+import os
+from typing import Annotated
+
+import typer
+
+from twinlens.client.commands.options import AsJson, Server
+from twinlens.client.commands.output import print_json
+from twinlens.client.connect import SERVER_VARIABLE
+from twinlens.client.errors import TwinlensError
+
+
+def health(
+    server: Server = None,
+    service: Annotated[
+        str, typer.Option("--service", help="One service, as twinlens.v1.SearchService. Default: the whole server.")
+    ] = "",
+    timeout_s: Annotated[float, typer.Option("--timeout", min=0.1, help="Seconds to wait for the answer.")] = 3.0,
+    as_json: AsJson = False,
+) -> None:
+    """Ask a server's standard health service (grpc.health.v1); exit code 0 only where it is SERVING."""
+    import grpc  # noqa: PLC0415 - takes longer than the rest of --help
+    from grpc_health.v1 import health_pb2, health_pb2_grpc  # noqa: PLC0415
+
+    from twinlens.client.channel import channel_options, check_target  # noqa: PLC0415
+
+    named = server or os.environ.get(SERVER_VARIABLE)
+    if not named:
+        raise typer.BadParameter(f"no server named: give --server HOST:PORT, or set {SERVER_VARIABLE}")
+    target = check_target(named)
+    with grpc.insecure_channel(target, options=channel_options(target)) as channel:
+        stub = health_pb2_grpc.HealthStub(channel)
+        try:
+            answer = stub.Check(health_pb2.HealthCheckRequest(service=service), timeout=timeout_s)
+        except grpc.RpcError as error:
+            code = error.code().name
+            what = f"has no service {service!r}" if code == "NOT_FOUND" else f"does not answer ({code})"
+            raise TwinlensError(code, f"the server at {target} {what}") from None
+    status = health_pb2.HealthCheckResponse.ServingStatus.Name(answer.status)
+    if as_json:
+        print_json({"server": target, "service": service, "status": status})
+    else:
+        typer.echo(status)
+    if status != "SERVING":
+        raise typer.Exit(1)
