@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pickle
+import warnings
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -142,7 +143,9 @@ def read_checkpoint(path: Path) -> tuple[DualEncoderSpec, CheckpointMeta, Mappin
     if not path.is_file():
         raise CheckpointError(f"no checkpoint at {path}")
     try:
-        payload = torch.load(path, map_location="cpu", weights_only=True)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # remarks about foreign pickles, which are refused below
+            payload = torch.load(path, map_location="cpu", weights_only=True)
     except (pickle.UnpicklingError, RuntimeError, EOFError, OSError, ValueError, KeyError) as error:
         raise CheckpointError(f"{path} is not a readable checkpoint: {_first_line(error)}") from error
     if not isinstance(payload, dict) or not {"format", "spec", "meta", "state_dict"} <= payload.keys():

@@ -54,7 +54,7 @@ class ModelConfig(_Frozen):
     open_clip: str | None = None
     config: dict[str, Any] | None = None
     from_checkpoint: Path | None = None
-    vocabulary_size: int = Field(default=4096, ge=16)
+    vocabulary_size: int = Field(default=4096, ge=259)
     mean: tuple[float, float, float] = (0.48145466, 0.4578275, 0.40821073)
     std: tuple[float, float, float] = (0.26862954, 0.26130258, 0.27577711)
 

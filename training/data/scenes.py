@@ -31,6 +31,8 @@ from twinlens.training.data.scene_words import (
 
 SIBLINGS = 4
 KINDS = ("swap_attribute", "swap_relation", "swap_object")
+# How far apart, in picture widths, the generator puts what it relates; well over what makes a relation true.
+_DISTANCE = CLEAR_DISTANCE + 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,13 +189,16 @@ def _positions(relations: tuple[str, ...], radii: list[float], rng: np.random.Ge
     r = np.array(radii)
     apart = r[:, None] + r[None, :]
     np.fill_diagonal(apart, 0.0)
-    for _ in range(8):
-        centres = r[:, None] + rng.random((64, len(r), 2)) * (1 - 2 * r[:, None])
+    for _ in range(4):
+        centres = r[:, None] + rng.random((256, len(r), 2)) * (1 - 2 * r[:, None])
         gaps = np.abs(centres[:, :, None] - centres[:, None, :]).max(axis=-1)
         fits = (gaps >= apart).all(axis=(1, 2))
         for other, relation in enumerate(relations, start=1):
             axis, sign = _AXES[relation]
-            fits &= sign * (centres[:, other, axis] - centres[:, 0, axis]) >= CLEAR_DISTANCE + 0.01
+            offset = centres[:, other] - centres[:, 0]
+            along = sign * offset[:, axis]
+            # Nobody says "left of" of what is mostly above.
+            fits &= (along >= _DISTANCE) & (along >= 1.3 * np.abs(offset[:, 1 - axis]))
         if fits.any():
             return [(float(x), float(y)) for x, y in centres[int(fits.argmax())]]
     return _corners(relations)

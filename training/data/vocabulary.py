@@ -7,40 +7,43 @@ from collections.abc import Sequence
 
 from twinlens.training.data.errors import DataError
 
-PAD, UNKNOWN, START, END = "[PAD]", "[UNK]", "[START]", "[END]"
+PAD, START, END = "[PAD]", "[START]", "[END]"
 
 
 def learn_tokenizer(captions: Sequence[str], *, vocabulary_size: int) -> tuple[str, int]:
-    """Byte-pair encoding of the captions' words, as a Hugging Face `tokenizers` file.
+    """Byte-level BPE of the captions, as a Hugging Face `tokenizers` file: nothing is ever unknown.
 
-    Words as frequent as those of a small domain end up whole. Every text is wrapped in `[START] … [END]`; `[END]` gets
-    the highest id, where open_clip's default pooling looks for it; `[PAD]` is 0.
+    The words of a small domain end up whole. Letter case does not count. Every text is wrapped in `[START] … [END]`;
+    `[END]` gets the highest id, where open_clip's default pooling looks for it; `[PAD]` is 0.
 
     Args:
         captions: What to learn from.
-        vocabulary_size: At most so many tokens, special ones included.
+        vocabulary_size: At most so many tokens: the 256 bytes, 3 special ones, and merges.
 
     Returns:
         The file's text and the number of tokens.
 
     Raises:
         DataError: if the captions hold no words.
+        ValueError: if the vocabulary is smaller than 259.
     """
     from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers  # noqa: PLC0415
 
-    tokenizer = Tokenizer(models.BPE(unk_token=UNKNOWN, end_of_word_suffix="</w>"))
-    tokenizer.normalizer = normalizers.Sequence([normalizers.NFKC(), normalizers.Lowercase()])
-    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    if vocabulary_size < 259:
+        raise ValueError("the bytes and special tokens alone are 259")
+    if not any(caption.strip() for caption in captions):
+        raise DataError("the captions hold no words to learn a vocabulary from")
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.normalizer = normalizers.Sequence([normalizers.NFC(), normalizers.Lowercase()])
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)
     trainer = trainers.BpeTrainer(
         vocab_size=vocabulary_size - 2,
-        special_tokens=[PAD, UNKNOWN],
-        end_of_word_suffix="</w>",
+        special_tokens=[PAD],
+        initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
         show_progress=False,
     )
     tokenizer.train_from_iterator(captions, trainer=trainer)
     size = tokenizer.get_vocab_size()
-    if size <= 2:
-        raise DataError("the captions hold no words to learn a vocabulary from")
     # Set in the file rather than through the trainer, which would number them first.
     content = json.loads(tokenizer.to_str())
     ends = {START: size, END: size + 1}

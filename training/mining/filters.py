@@ -66,12 +66,13 @@ class Equals:
         """Why `other` must not be a negative of `anchor`; None if it may."""
         if anchor == other:
             return "itself"
-        if self.picture_of.get(other) == self.picture_of.get(anchor):
-            return "same picture"
-        if self.caption_of.get(other) == self.caption_of.get(anchor):
-            return "same caption"
-        if anchor in self.group_of and self.group_of.get(other) == self.group_of[anchor]:
-            return "same group"
+        for keys, reason in (
+            (self.picture_of, "same picture"),
+            (self.caption_of, "same caption"),
+            (self.group_of, "same group"),
+        ):
+            if anchor in keys and keys.get(other) == keys[anchor]:
+                return reason
         return "near-duplicate picture" if other in self.alike.get(anchor, frozenset()) else None
 
 

@@ -1,0 +1,110 @@
+from __future__ import annotations
+
+from itertools import islice
+
+import numpy as np
+import pytest
+import torch
+
+from twinlens.training.checkpoint import DualEncoderSpec
+from twinlens.training.data.batches import Batch, HardShare, PairBatches
+from twinlens.training.data.errors import DataError
+from twinlens.training.data.mined import MinedTable, tie
+from twinlens.training.data.pairs import Pairs, from_scenes, tokenise
+from twinlens.training.data.scenes import Scene
+from twinlens.training.mining.manifest import Kind, MinedNegatives
+
+
+@pytest.fixture
+def pairs(scenes: list[Scene], tiny_spec: DualEncoderSpec) -> Pairs:
+    return tokenise(from_scenes(scenes[:20]), tiny_spec.tokenizer_json, tiny_spec.text)
+
+
+def rows(batch: Batch, pairs: Pairs) -> list[int]:
+    """Which pairs a batch holds, found by their unique pictures."""
+    return [int(np.flatnonzero(pairs.image_keys == int(key))[0]) for key in batch.image_keys[: batch.pairs]]
+
+
+def mined(*triples: tuple[str, str, Kind]) -> MinedNegatives:
+    anchors, negatives, kinds = zip(*triples, strict=True)
+    count = len(triples)
+    return MinedNegatives(anchors, negatives, kinds, [0.5] * count, [0.9] * count, [1] * count, [""] * count, "s")
+
+
+def test_batches_have_their_size_and_pictures_meet_their_captions(pairs: Pairs, scenes: list[Scene]) -> None:
+    for batch in islice(PairBatches(pairs, 8, seed=0), 6):
+        assert batch.pairs == len(batch.pixels_nhwc) == len(batch.token_ids_nl) == 8
+        for k, row in enumerate(rows(batch, pairs)):
+            assert np.array_equal(batch.pixels_nhwc[k].numpy(), np.asarray(scenes[row].image))
+            assert np.array_equal(batch.token_ids_nl[k].numpy(), pairs.token_ids_nl[row])
+
+
+def test_every_pair_is_seen_equally_often_and_never_twice_in_a_batch(pairs: Pairs) -> None:
+    seen = np.zeros(20, dtype=int)
+    for number, batch in enumerate(islice(PairBatches(pairs, 6, seed=0), 50), 1):
+        chosen = rows(batch, pairs)
+        assert len(set(chosen)) == 6
+        seen[chosen] += 1
+        if number % 10 == 0:  # 60 pairs: three whole epochs
+            assert seen.max() - seen.min() <= 1
+    assert (seen == 15).all()
+
+
+def test_the_order_is_a_function_of_the_seed(pairs: Pairs) -> None:
+    def order(seed: int) -> list[list[int]]:
+        return [rows(batch, pairs) for batch in islice(PairBatches(pairs, 6, seed=seed), 5)]
+
+    assert order(1) == order(1)
+    assert order(1) != order(2)
+
+
+def test_mined_negatives_follow_the_pairs_they_were_mined_for(pairs: Pairs) -> None:
+    ids = pairs.ids
+    table = tie(mined((ids[0], ids[5], "text"), (ids[0], ids[6], "text"), (ids[1], ids[7], "image")), pairs)
+    for batch in islice(PairBatches(pairs, 4, seed=0, mined=table, share=HardShare(2, 1)), 20):
+        chosen = rows(batch, pairs)
+        extra_texts = batch.text_image_keys[4:].tolist()
+        extra_images = batch.image_keys[4:].tolist()
+        assert extra_texts == ([pairs.image_keys[5], pairs.image_keys[6]] if 0 in chosen else [])
+        assert extra_images == ([pairs.image_keys[7]] if 1 in chosen else [])
+
+
+def test_the_share_limits_how_many_negatives_are_drawn(pairs: Pairs) -> None:
+    texts = np.tile(np.arange(10), (20, 1))
+    table = MinedTable(texts, np.full((20, 0), -1), 0)
+    drawn = set()
+    for batch in islice(PairBatches(pairs, 2, seed=0, mined=table, share=HardShare(1, 3)), 40):
+        extra = batch.text_keys[2:].tolist()
+        assert 1 <= len(extra) <= 2
+        assert len(batch.pixels_nhwc) == 2
+        drawn.update(extra)
+    assert len(drawn) > 5
+
+
+def test_rows_of_other_data_are_counted(pairs: Pairs) -> None:
+    table = tie(mined((pairs.ids[0], pairs.ids[1], "text"), ("elsewhere", pairs.ids[1], "text")), pairs)
+    assert table.unknown_rows == 1
+    assert table.texts.tolist()[0] == [1]
+
+
+def test_a_manifest_of_other_data_is_refused(pairs: Pairs) -> None:
+    with pytest.raises(DataError, match="names ids of the training data"):
+        tie(mined(("a", "b", "text")), pairs)
+
+
+@pytest.mark.parametrize(("size", "message"), [(1, "at least 2"), (0, "at least 2"), (21, "larger than the data")])
+def test_batches_that_teach_nothing_or_cannot_be_filled_are_refused(pairs: Pairs, size: int, message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        PairBatches(pairs, size, seed=0)
+
+
+def test_a_single_sample_is_refused(scenes: list[Scene], tiny_spec: DualEncoderSpec) -> None:
+    one = tokenise(from_scenes(scenes[:1]), tiny_spec.tokenizer_json, tiny_spec.text)
+    with pytest.raises(DataError, match="at least 2 are needed"):
+        PairBatches(one, 2, seed=0)
+
+
+def test_a_batch_moves_between_devices(pairs: Pairs) -> None:
+    batch = next(iter(PairBatches(pairs, 4, seed=0))).to(torch.device("meta"))
+    assert batch.pixels_nhwc.device.type == "meta"
+    assert batch.pairs == 4

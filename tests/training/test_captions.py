@@ -1,0 +1,190 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from twinlens.encoders.manifest import PreprocessSpec
+from twinlens.encoders.preprocess import load_pixels
+from twinlens.training.checkpoint import DualEncoderSpec
+from twinlens.training.data import picture_cache
+from twinlens.training.data.captions import CaptionColumns, CaptionRow, read_captions
+from twinlens.training.data.errors import DataError
+from twinlens.training.data.pairs import from_captions, tokenise
+
+SPEC = PreprocessSpec(size=16, resize_size=16, mean=(0.5, 0.4, 0.3), std=(0.2, 0.3, 0.4))
+
+
+def jsonl(folder: Path, rows: list[object]) -> Path:
+    path = folder / "captions.jsonl"
+    path.write_text("\n".join(json.dumps(row) for row in rows) + "\n")
+    return path
+
+
+def picture(folder: Path, name: str, colour: tuple[int, int, int], size: tuple[int, int] = (40, 24)) -> Path:
+    Image.new("RGB", size, colour).save(folder / name)
+    return folder / name
+
+
+def test_jsonl_rows_keep_their_order_and_ids(tmp_path: Path) -> None:
+    path = jsonl(
+        tmp_path, [{"image": "a.png", "caption": "one", "id": "x"}, {"image": "b.png", "caption": "two", "id": 7}]
+    )
+    assert read_captions(path) == [
+        CaptionRow("x", tmp_path / "a.png", "one"),
+        CaptionRow("7", tmp_path / "b.png", "two"),
+    ]
+
+
+def test_ids_are_made_from_the_picture_and_stay_unique(tmp_path: Path) -> None:
+    path = jsonl(
+        tmp_path,
+        [
+            {"image": "a.png", "caption": ["one", "two"]},
+            {"image": "b.png", "caption": "three"},
+            {"image": "a.png", "caption": "four"},
+        ],
+    )
+    assert [row.id for row in read_captions(path)] == ["a.png", "a.png#1", "b.png", "a.png#2"]
+
+
+@pytest.mark.parametrize(("name", "delimiter"), [("rows.csv", ","), ("rows.tsv", "\t")])
+def test_tables_are_read_by_column_name(tmp_path: Path, name: str, delimiter: str) -> None:
+    path = tmp_path / name
+    path.write_text(delimiter.join(["title", "filepath"]) + "\n" + delimiter.join(["a cat", "cats/1.jpg"]) + "\n")
+    (row,) = read_captions(path, CaptionColumns(image="filepath", caption="title"), images=tmp_path / "photos")
+    assert row == CaptionRow("cats/1.jpg", tmp_path / "photos/cats/1.jpg", "a cat")
+
+
+def test_a_byte_order_mark_does_not_hide_the_first_column(tmp_path: Path) -> None:
+    path = tmp_path / "rows.csv"
+    path.write_text("\ufeffimage,caption\na.png,one\n", encoding="utf-8")
+    assert read_captions(path)[0].caption == "one"
+
+
+def test_a_limit_reads_no_further(tmp_path: Path) -> None:
+    path = jsonl(tmp_path, [{"image": f"{i}.png", "caption": "c"} for i in range(5)])
+    assert len(read_captions(path, limit=3)) == 3
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("", "holds no rows"),
+        ("\n\n", "holds no rows"),
+        ("{", "line 1 is not JSON"),
+        ("[1]", "line 1 is not a JSON object"),
+        ('{"image": "a.png", "text": "one"}', "has no column 'caption'; its columns are: image, text"),
+        ('{"image": "a.png", "caption": ""}', "caption must be a text"),
+        ('{"image": 3, "caption": "c"}', "image must be a text"),
+        (
+            '{"image": "a", "caption": "c", "id": 1}\n{"image": "b", "caption": "c", "id": 1}',
+            "the id '1' more than once",
+        ),
+    ],
+)
+def test_broken_files_are_refused_with_line_and_reason(tmp_path: Path, content: str, message: str) -> None:
+    path = tmp_path / "captions.jsonl"
+    path.write_text(content)
+    with pytest.raises(DataError, match=message):
+        read_captions(path)
+
+
+def test_a_named_id_column_must_exist(tmp_path: Path) -> None:
+    path = jsonl(tmp_path, [{"image": "a.png", "caption": "c"}])
+    with pytest.raises(DataError, match="no column 'key'"):
+        read_captions(path, CaptionColumns(id="key"))
+
+
+@pytest.mark.parametrize(
+    ("name", "message"), [("no.jsonl", "no captions file"), ("rows.parquet", "not a captions file")]
+)
+def test_missing_and_unknown_files_are_refused(tmp_path: Path, name: str, message: str) -> None:
+    if name.endswith("parquet"):
+        (tmp_path / name).write_bytes(b"PAR1")
+    with pytest.raises(DataError, match=message):
+        read_captions(tmp_path / name)
+
+
+def test_bytes_that_are_not_text_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "rows.csv").write_bytes(b"image,caption\na,\xff\xfe\n")
+    with pytest.raises(DataError, match="not UTF-8"):
+        read_captions(tmp_path / "rows.csv")
+
+
+def test_pictures_are_those_that_serving_sees(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    file = tmp_path / "noise.png"
+    Image.fromarray(rng.integers(0, 256, (37, 53, 3), dtype=np.uint8)).save(file)
+    raw = from_captions([CaptionRow("n", file, "noise")], SPEC, max_unreadable_share=0)
+    ours = (raw.pixels_nhwc[0].astype(np.float32) / 255 - np.array(SPEC.mean, np.float32)) / np.array(
+        SPEC.std, np.float32
+    )
+    np.testing.assert_allclose(ours.transpose(2, 0, 1), load_pixels(file.read_bytes(), SPEC), atol=1e-6)
+
+
+def test_captions_of_one_picture_share_its_pixels(tmp_path: Path) -> None:
+    red, twin = picture(tmp_path, "red.png", (255, 0, 0)), picture(tmp_path, "twin.png", (255, 0, 0))
+    rows = [CaptionRow("a", red, "one"), CaptionRow("b", red, "two"), CaptionRow("c", twin, "three")]
+    raw = from_captions(rows, SPEC, max_unreadable_share=0)
+    assert raw.slots.tolist() == [0, 0, 1]
+    assert len(raw.pixels_nhwc) == 2
+    assert len(set(raw.image_digests)) == 1
+
+
+def test_unreadable_pictures_are_left_out_named_once_and_pairing_stays(tmp_path: Path) -> None:
+    colours = {f"{i}.png": (i * 40, 0, 255 - i * 40) for i in range(6)}
+    files = {name: picture(tmp_path, name, colour) for name, colour in colours.items()}
+    files["2.png"].write_bytes(b"not a picture")
+    rows = [CaptionRow(f"{name}/{k}", file, name) for name, file in files.items() for k in range(2)]
+    rows.append(CaptionRow("gone", tmp_path / "gone.png", "gone"))
+    raw = from_captions(rows, SPEC, max_unreadable_share=0.5, root=tmp_path)
+    assert list(raw.unreadable) == ["2.png", "gone.png"]
+    assert len(raw.ids) == 10
+    for caption, slot in zip(raw.captions, raw.slots, strict=True):
+        assert tuple(raw.pixels_nhwc[slot, 0, 0]) == colours[caption]
+
+
+def test_too_many_unreadable_pictures_stop_the_run(tmp_path: Path) -> None:
+    rows = [CaptionRow(str(i), tmp_path / f"{i}.png", "c") for i in range(4)]
+    for row in rows[:2]:
+        picture(tmp_path, row.image.name, (1, 2, 3))
+    with pytest.raises(DataError, match=r"2 of 4 pictures cannot be read.*the first is .*2\.png: No such file"):
+        from_captions(rows, SPEC, max_unreadable_share=0.25)
+
+
+def test_no_pictures_at_all_is_refused() -> None:
+    with pytest.raises(DataError, match="no pictures"):
+        from_captions([], SPEC, max_unreadable_share=1)
+
+
+def test_large_sets_live_in_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(picture_cache, "IN_MEMORY_BYTES", 100)
+    file = picture(tmp_path, "red.png", (255, 0, 0))
+    raw = from_captions([CaptionRow("a", file, "c")], SPEC, max_unreadable_share=0, spill=tmp_path)
+    assert (tmp_path / "pixels.npy").is_file()
+    assert (raw.pixels_nhwc[0, :, :, 0] == 255).all()
+
+
+def test_the_digest_of_the_data_follows_its_content(tmp_path: Path) -> None:
+    file = picture(tmp_path, "red.png", (255, 0, 0))
+    one = from_captions([CaptionRow("a", file, "c")], SPEC, max_unreadable_share=0).digest()
+    assert one == from_captions([CaptionRow("a", file, "c")], SPEC, max_unreadable_share=0).digest()
+    assert one != from_captions([CaptionRow("a", file, "d")], SPEC, max_unreadable_share=0).digest()
+    picture(tmp_path, "red.png", (254, 0, 0))
+    assert one != from_captions([CaptionRow("a", file, "c")], SPEC, max_unreadable_share=0).digest()
+
+
+def test_equal_captions_have_equal_keys_and_empty_ones_are_refused(tmp_path: Path, tiny_spec: DualEncoderSpec) -> None:
+    file = picture(tmp_path, "red.png", (255, 0, 0))
+    rows = [CaptionRow(str(i), file, c) for i, c in enumerate(["a red circle", "a blue ring", "A red circle"])]
+    pairs = tokenise(from_captions(rows, SPEC, max_unreadable_share=0), tiny_spec.tokenizer_json, tiny_spec.text)
+    assert pairs.text_keys.tolist() == [0, 1, 0]
+    assert pairs.image_keys.tolist() == [0, 0, 0]
+    assert pairs.token_ids_nl.shape == (3, 24)
+    blank = from_captions([CaptionRow("x", file, "  ")], SPEC, max_unreadable_share=0)
+    with pytest.raises(DataError, match="caption of 'x' cannot be used"):
+        tokenise(blank, tiny_spec.tokenizer_json, tiny_spec.text)

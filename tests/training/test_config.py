@@ -1,0 +1,76 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from twinlens.training.config import CaptionsData, ConfigError, ScenesData, read_config
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "docs" / "examples"
+MINIMAL = '[data]\nsource = "scenes"\n[model]\nopen_clip = "RN50"\n'
+
+
+def written(folder: Path, text: str) -> Path:
+    path = folder / "clip.toml"
+    path.write_text(text)
+    return path
+
+
+@pytest.mark.parametrize(("name", "data"), [("clip.toml", ScenesData), ("clip-captions.toml", CaptionsData)])
+def test_the_examples_are_valid(name: str, data: type) -> None:
+    assert isinstance(read_config(EXAMPLES / name).data, data)
+
+
+def test_paths_are_relative_to_the_file(tmp_path: Path) -> None:
+    text = (
+        '[data]\nsource = "captions"\npath = "c.jsonl"\nimages = "photos"\n'
+        '[model]\nfrom_checkpoint = "../run/checkpoint.pt"\n[hard_negatives]\nmanifest = "/abs/mined.parquet"\n'
+    )
+    config = read_config(written(tmp_path, text))
+    assert isinstance(config.data, CaptionsData)
+    assert config.data.path == tmp_path / "c.jsonl"
+    assert config.data.images == tmp_path / "photos"
+    assert config.model.from_checkpoint == tmp_path / "../run/checkpoint.pt"
+    assert config.hard_negatives is not None
+    assert config.hard_negatives.manifest == Path("/abs/mined.parquet")
+
+
+def test_the_configuration_is_frozen(tmp_path: Path) -> None:
+    config = read_config(written(tmp_path, MINIMAL))
+    with pytest.raises(ValueError, match="frozen"):
+        config.train.steps = 5  # type: ignore[misc]
+
+
+def test_the_digest_follows_the_values_not_the_layout(tmp_path: Path) -> None:
+    one = read_config(written(tmp_path, MINIMAL)).digest()
+    assert one == read_config(written(tmp_path, "# a comment\n" + MINIMAL + "\n[train]\n")).digest()
+    assert one != read_config(written(tmp_path, MINIMAL + "[train]\nseed = 1\n")).digest()
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", r"data is missing \(and 1 more\)"),
+        ("[data", "is not TOML"),
+        (MINIMAL + "[train]\nstepz = 5\n", "unknown key train.stepz"),
+        (MINIMAL.replace("source", "kind"), "data.source is missing"),
+        (MINIMAL.replace("scenes", "webdataset"), "data.source must be 'scenes' or 'captions'"),
+        (MINIMAL.replace('"scenes"', '"scenes"\npath = "x"'), "unknown key data.path"),
+        ('[data]\nsource = "captions"\n[model]\nopen_clip = "x"\n', "data.path is missing"),
+        (MINIMAL + 'from_checkpoint = "c.pt"\n', r"model: give exactly one of .*found: 2"),
+        (MINIMAL.replace('open_clip = "RN50"', ""), r"model: give exactly one of .*found: 0"),
+        (MINIMAL + '[train]\nsteps = "many"\n', "train.steps: .*found 'many'"),
+        (MINIMAL + "[train]\nlearning_rate = 0\n", "train.learning_rate: .*found 0"),
+        (MINIMAL + '[train]\nprecision = "fp8"\n', "train.precision: .*found 'fp8'"),
+        (MINIMAL + '[hard_negatives]\nmanifest = "m"\ntexts_per_anchor = 0\n', "are both 0"),
+    ],
+)
+def test_mistakes_are_told_in_one_line_that_names_the_key(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message) as caught:
+        read_config(written(tmp_path, text))
+    assert "\n" not in str(caught.value)
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"no configuration at .*clip\.toml"):
+        read_config(tmp_path / "clip.toml")

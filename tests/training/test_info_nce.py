@@ -1,0 +1,188 @@
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import pytest
+import torch
+from torch import Tensor
+
+from twinlens.training.losses.info_nce import HardNegatives, clip_loss
+
+N, D = 6, 5
+
+
+def unit(rows: int, seed: int, dimension: int = D) -> Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    vectors = torch.randn(rows, dimension, generator=generator, dtype=torch.float64)
+    return torch.nn.functional.normalize(vectors, dim=-1).requires_grad_()
+
+
+def slow_direction(
+    anchors: Tensor,
+    others: Tensor,
+    scale: Tensor,
+    equal: Sequence[Sequence[bool]],
+    extras: Tensor | None,
+    weight: Sequence[Sequence[float]] | None,
+) -> Tensor:
+    """The docstring's equation, term by term: -s_ii + log Σ_j m_ij exp s_ij + Σ_e w_ie exp s_ie."""
+    total = torch.zeros((), dtype=torch.float64)
+    for i in range(len(anchors)):
+        denominator = torch.zeros((), dtype=torch.float64)
+        for j in range(len(others)):
+            if i != j and equal[i][j]:
+                continue
+            denominator = denominator + torch.exp(scale * torch.dot(anchors[i], others[j]))
+        if extras is not None and weight is not None:
+            for e in range(len(extras)):
+                denominator = denominator + weight[i][e] * torch.exp(scale * torch.dot(anchors[i], extras[e]))
+        total = total - scale * torch.dot(anchors[i], others[i]) + torch.log(denominator)
+    return total / len(anchors)
+
+
+def no_equals() -> list[list[bool]]:
+    return [[False] * N for _ in range(N)]
+
+
+def gradients(loss: Tensor, *leaves: Tensor) -> list[Tensor]:
+    return list(torch.autograd.grad(loss, leaves))
+
+
+def test_plain_loss_and_gradients_equal_the_slow_transcription() -> None:
+    image, text = unit(N, 0), unit(N, 1)
+    scale = torch.tensor(7.0, dtype=torch.float64, requires_grad=True)
+    fast = clip_loss(image, text, scale)
+    slow = 0.5 * (
+        slow_direction(image, text, scale, no_equals(), None, None)
+        + slow_direction(text, image, scale, no_equals(), None, None)
+    )
+    torch.testing.assert_close(fast, slow, rtol=1e-12, atol=1e-12)
+    for ours, theirs in zip(gradients(fast, image, text, scale), gradients(slow, image, text, scale), strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-10, atol=1e-12)
+
+
+def test_duplicates_and_weighted_hard_negatives_equal_the_slow_transcription() -> None:
+    image, text, hard_text, hard_image = unit(N, 0), unit(N, 1), unit(4, 2), unit(3, 3)
+    scale = torch.tensor(5.0, dtype=torch.float64, requires_grad=True)
+    image_keys, text_keys = torch.tensor([0, 1, 2, 2, 4, 5]), torch.tensor([10, 11, 12, 13, 10, 15])
+    text_weights = torch.tensor([[0.5, 2.0, 0.0, 1.0]] * N, dtype=torch.float64)
+    text_weights[3, 1] = 0.25
+    hard_text_keys, hard_text_images = torch.tensor([15, 90, 91, 92]), torch.tensor([70, 1, 71, 72])
+    hard_image_keys = torch.tensor([4, 80, 81])
+    fast = clip_loss(
+        image,
+        text,
+        scale,
+        image_keys=image_keys,
+        text_keys=text_keys,
+        hard_texts=HardNegatives(hard_text, text_weights, hard_text_images, hard_text_keys),
+        hard_images=HardNegatives(hard_image, None, hard_image_keys, None),
+    )
+    equal = [
+        [bool(image_keys[i] == image_keys[j]) or bool(text_keys[i] == text_keys[j]) for j in range(N)] for i in range(N)
+    ]
+    text_weight = [
+        [
+            0.0
+            if hard_text_keys[e] == text_keys[i] or hard_text_images[e] == image_keys[i]
+            else float(text_weights[i, e])
+            for e in range(4)
+        ]
+        for i in range(N)
+    ]
+    image_weight = [[0.0 if hard_image_keys[e] == image_keys[i] else 1.0 for e in range(3)] for i in range(N)]
+    slow = 0.5 * (
+        slow_direction(image, text, scale, equal, hard_text, text_weight)
+        + slow_direction(text, image, scale, equal, hard_image, image_weight)
+    )
+    torch.testing.assert_close(fast, slow, rtol=1e-12, atol=1e-12)
+    leaves = (image, text, hard_text, hard_image, scale)
+    for ours, theirs in zip(gradients(fast, *leaves), gradients(slow, *leaves), strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-10, atol=1e-12)
+        assert torch.isfinite(ours).all()
+
+
+def test_gradients_pass_the_numerical_check() -> None:
+    keys = torch.tensor([0, 0, 1, 2])
+    extra = HardNegatives(unit(2, 5).detach(), torch.tensor([1.0, 0.5], dtype=torch.float64))
+    image, text = unit(4, 3), unit(4, 4)
+    assert torch.autograd.gradcheck(lambda i, t: clip_loss(i, t, 3.0, text_keys=keys, hard_texts=extra), (image, text))
+
+
+def test_plain_case_equals_open_clip() -> None:
+    from open_clip.loss import ClipLoss
+
+    image, text = unit(16, 8, 32), unit(16, 9, 32)
+    theirs = ClipLoss()(image, text, torch.tensor(14.3, dtype=torch.float64))
+    torch.testing.assert_close(clip_loss(image, text, 14.3), theirs, rtol=1e-12, atol=1e-12)
+
+
+def test_constant_embeddings_lose_the_logarithm_of_the_batch() -> None:
+    same = torch.ones(8, 4, dtype=torch.float64) / 2
+    assert clip_loss(same, same, 100.0).item() == pytest.approx(math.log(8), abs=1e-12)
+
+
+def test_perfect_embeddings_lose_what_the_closed_form_says() -> None:
+    eye = torch.eye(5, dtype=torch.float64)
+    assert clip_loss(eye, eye, 3.0).item() == pytest.approx(math.log(1 + 4 * math.exp(-3)), abs=1e-12)
+
+
+def test_the_two_sides_are_interchangeable() -> None:
+    image, text = unit(N, 0), unit(N, 1)
+    torch.testing.assert_close(clip_loss(image, text, 9.0), clip_loss(text, image, 9.0))
+
+
+@pytest.mark.parametrize("by", ["image_keys", "text_keys"])
+def test_a_perfect_model_loses_nothing_when_the_batch_holds_duplicates(by: str) -> None:
+    vectors = torch.eye(4, dtype=torch.float64)[[0, 1, 1, 2, 2, 2]]
+    keys = torch.tensor([0, 1, 1, 2, 2, 2])
+    assert clip_loss(vectors, vectors, 100.0).item() > 0.5
+    assert clip_loss(vectors, vectors, 100.0, **{by: keys}).item() < 1e-12
+
+
+def test_a_duplicate_gets_no_gradient_from_its_twin() -> None:
+    image = unit(2, 0)
+    text = unit(2, 1)
+    loss = clip_loss(image, text, 10.0, text_keys=torch.tensor([3, 3]))
+    assert loss.item() == 0
+    assert all((g == 0).all() for g in gradients(loss, image, text))
+
+
+def test_a_weight_of_zero_is_as_if_the_extra_were_not_there() -> None:
+    image, text = unit(N, 0), unit(N, 1)
+    none = HardNegatives(unit(3, 2), torch.zeros(3, dtype=torch.float64))
+    torch.testing.assert_close(clip_loss(image, text, 9.0, hard_texts=none), clip_loss(image, text, 9.0))
+
+
+def test_weights_by_anchor_confine_an_extra_to_its_own_anchor() -> None:
+    image, text, extra = unit(N, 0), unit(N, 1), unit(N, 2)
+    own = HardNegatives(extra, torch.eye(N, dtype=torch.float64))
+    loss = clip_loss(image, text, 9.0, hard_texts=own)
+    (gradient,) = gradients(loss, extra)
+    rows = 9.0 * image @ torch.cat([text, extra]).T
+    expected = torch.stack(
+        [torch.logsumexp(torch.cat([rows[i, :N], rows[i, N + i : N + i + 1]]), 0) - rows[i, i] for i in range(N)]
+    ).mean()
+    expected = 0.5 * (expected + torch.nn.functional.cross_entropy(9.0 * text @ image.T, torch.arange(N)))
+    torch.testing.assert_close(loss, expected)
+    torch.testing.assert_close(gradient, gradients(expected, extra)[0])
+
+
+def test_hard_negatives_make_the_loss_larger() -> None:
+    image, text = unit(N, 0), unit(N, 1)
+    extra = HardNegatives(unit(3, 2))
+    assert clip_loss(image, text, 9.0, hard_texts=extra) > clip_loss(image, text, 9.0)
+    assert clip_loss(image, text, 9.0, hard_images=extra) > clip_loss(image, text, 9.0)
+
+
+def test_a_batch_of_one_is_refused_unless_it_has_hard_negatives() -> None:
+    image, text = unit(1, 0), unit(1, 1)
+    with pytest.raises(ValueError, match="teaches nothing"):
+        clip_loss(image, text, 10.0)
+    assert clip_loss(image, text, 10.0, hard_texts=HardNegatives(unit(2, 2))).item() > 0
+
+
+def test_towers_of_different_width_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"\(n, d\)"):
+        clip_loss(unit(N, 0, 4), unit(N, 1, 5), 10.0)
