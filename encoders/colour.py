@@ -1,4 +1,4 @@
-"""From whatever a file stores (deep, indexed, CMYK, profiled, transparent) to 8-bit sRGB over white."""
+"""From whatever a file stores (indexed, CMYK, profiled, transparent, deep) to 8-bit sRGB over white."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from PIL import Image, ImageCms
 
-_DEEP_MODES = frozenset({"I;16", "I;16L", "I;16B", "I;16N", "I", "F"})
-_TIFF_BITS_PER_SAMPLE = 258
-_TIFF_PHOTOMETRIC = 262
+from twinlens.encoders.deep_samples import DEEP_MODES, DeepScale
+
+# Large pictures are converted by strips of rows, so that the copies on the way stay small beside the picture itself.
+_STRIP_PIXELS = 4_000_000
 _WHITE = (255, 255, 255)
 
 
@@ -24,11 +24,27 @@ def to_srgb(picture: Image.Image, *, sample_bits: int | None = None) -> Image.Im
 
     Args:
         picture: Loaded, with the `info` its plug-in left (`icc_profile`, `transparency`).
-        sample_bits: Bits a sample as stored, where it is known and below 8: PNG's transparent grey is given in these.
+        sample_bits: Bits a sample as stored, where known: a PNG's transparent colour is given in these.
     """
-    profile = picture.info.get("icc_profile")
-    opaque, alpha = _split(picture, sample_bits)
-    rgb = _apply_profile(opaque, profile)
+    scale = DeepScale.of(picture) if picture.mode in DEEP_MODES else None
+    width, height = picture.size
+    rows = max(1, _STRIP_PIXELS // width)
+    if height <= rows or _is_plain(picture):
+        return _convert(picture, scale, sample_bits)
+    result = Image.new("RGB", picture.size)
+    for top in range(0, height, rows):
+        strip = picture.crop((0, top, width, min(height, top + rows)))
+        result.paste(_convert(strip, scale, sample_bits), (0, top))
+    return result
+
+
+def _is_plain(picture: Image.Image) -> bool:
+    return picture.mode == "RGB" and not {"transparency", "icc_profile"} & picture.info.keys()
+
+
+def _convert(picture: Image.Image, scale: DeepScale | None, sample_bits: int | None) -> Image.Image:
+    opaque, alpha = _split(picture, scale, sample_bits)
+    rgb = _apply_profile(opaque, picture.info.get("icc_profile"))
     if alpha is None:
         return rgb
     white = Image.new("RGB", rgb.size, _WHITE)
@@ -36,27 +52,27 @@ def to_srgb(picture: Image.Image, *, sample_bits: int | None = None) -> Image.Im
     return white
 
 
-def _split(picture: Image.Image, sample_bits: int | None) -> tuple[Image.Image, Image.Image | None]:
+def _split(
+    picture: Image.Image, scale: DeepScale | None, sample_bits: int | None
+) -> tuple[Image.Image, Image.Image | None]:
     """Separates colours (mode L, RGB, CMYK, LAB …) from opacity (mode L, or None where everything is opaque)."""
-    transparency = picture.info.get("transparency")
-    if picture.mode in _DEEP_MODES:
-        return _scale_deep(picture, transparency)
-    if picture.mode in {"P", "PA"}:
-        if picture.mode == "PA" or transparency is not None:
-            picture = picture.convert("RGBA")
-        else:
-            return picture.convert("RGB"), None
-    if picture.mode in {"RGBa", "La"}:  # premultiplied
-        picture = picture.convert({"RGBa": "RGBA", "La": "LA"}[picture.mode])
+    key = picture.info.get("transparency")
+    if scale is not None:
+        samples = np.asarray(picture)
+        alpha = Image.fromarray(np.where(samples == key, 0, 255).astype(np.uint8)) if isinstance(key, int) else None
+        return Image.fromarray(scale.to_8_bit(samples)), alpha
+    if picture.mode == "P" and key is None:
+        return picture.convert("RGB"), None
+    if picture.mode in {"P", "PA", "RGBa"}:
+        picture = picture.convert("RGBA")
+    elif picture.mode == "La":
+        picture = picture.convert("LA")
     if picture.mode in {"RGBA", "LA"}:
-        bands = picture.split()
-        colours = Image.merge("RGB", bands[:3]) if picture.mode == "RGBA" else bands[0]
-        return colours, bands[-1]
+        return picture.convert(picture.mode[:-1]), picture.getchannel("A")
     if picture.mode == "1":
         picture = picture.convert("L")
-        sample_bits = 1
-    if transparency is not None and picture.mode in {"L", "RGB"}:
-        return picture, _colour_key(picture, transparency, sample_bits or 8)
+    if key is not None and picture.mode in {"L", "RGB"}:
+        return picture, _colour_key(picture, key, sample_bits or 8)
     return picture, None
 
 
@@ -77,55 +93,13 @@ def _colour_key(picture: Image.Image, key: Any, sample_bits: int) -> Image.Image
     return Image.fromarray(np.where(hidden, 0, 255).astype(np.uint8))
 
 
-def _scale_deep(picture: Image.Image, transparency: Any) -> tuple[Image.Image, Image.Image | None]:
-    samples = np.asarray(picture)
-    alpha = None
-    if isinstance(transparency, int):
-        alpha = Image.fromarray(np.where(samples == transparency, 0, 255).astype(np.uint8))
-    tags: Any = getattr(picture, "tag_v2", {})
-    bits = tags.get(_TIFF_BITS_PER_SAMPLE, (16,))
-    stored_bits = int(bits[0] if isinstance(bits, tuple) else bits)
-    grey = _scale_to_8_bit(samples, 12 if stored_bits == 12 else 16)
-    if tags.get(_TIFF_PHOTOMETRIC) == 0:  # white is zero
-        grey = 255 - grey
-    return Image.fromarray(grey), alpha
-
-
-def _scale_to_8_bit(samples: NDArray[Any], bits: int) -> NDArray[np.uint8]:
-    """Scales deep grey samples to 0–255; never clips.
-
-    16-bit (and 12-bit) samples use their full range. Integers of 32 bit and floats carry no range, so it is read from
-    the values: 0–1 (floats), 0–255, 0–65535, and otherwise from the smallest to the largest.
-    """
-    if samples.dtype.itemsize == 2:
-        return _linear(samples, 0.0, float((1 << bits) - 1))
-    finite = samples[np.isfinite(samples)] if samples.dtype.kind == "f" else samples
-    if finite.size == 0:
-        return np.zeros(samples.shape, dtype=np.uint8)
-    low, high = float(finite.min()), float(finite.max())
-    if samples.dtype.kind == "f":
-        samples = np.nan_to_num(samples, nan=low, posinf=high, neginf=low)
-    if low >= 0.0:
-        ceilings = (1.0, 255.0, 65535.0) if samples.dtype.kind == "f" else (255.0, 65535.0)
-        for ceiling in ceilings:
-            if high <= ceiling:
-                return _linear(samples, 0.0, ceiling)
-    return _linear(samples, low, high)
-
-
-def _linear(samples: NDArray[Any], low: float, high: float) -> NDArray[np.uint8]:
-    span = high - low
-    scaled = (samples.astype(np.float64) - low) * (255.0 / span if span > 0 else 0.0)
-    return np.clip(np.rint(scaled), 0, 255).astype(np.uint8)
-
-
 def _apply_profile(picture: Image.Image, profile: Any) -> Image.Image:
     if isinstance(profile, bytes) and profile:
         transform = _transform(profile, picture.mode)
         if transform is not None:
             return ImageCms.applyTransform(picture, transform) or picture
     if picture.mode == "LAB":
-        return _lab_to_srgb(picture)
+        return ImageCms.applyTransform(picture, _lab_to_srgb()) or picture
     return picture if picture.mode == "RGB" else picture.convert("RGB")
 
 
@@ -148,15 +122,12 @@ def _transform(profile: bytes, mode: str) -> ImageCms.ImageCmsTransform | None:
     return transform
 
 
+@lru_cache(maxsize=1)
+def _lab_to_srgb() -> ImageCms.ImageCmsTransform:
+    return ImageCms.buildTransform(ImageCms.createProfile("LAB"), ImageCms.createProfile("sRGB"), "LAB", "RGB")
+
+
 def _colour_cube() -> Image.Image:
     levels = np.array([0, 51, 102, 153, 204, 255], dtype=np.uint8)
     cube = np.stack(np.meshgrid(levels, levels, levels, indexing="ij"), axis=-1).reshape(12, 18, 3)
     return Image.fromarray(cube)
-
-
-def _lab_to_srgb(picture: Image.Image) -> Image.Image:
-    transform = ImageCms.buildTransform(ImageCms.createProfile("LAB"), ImageCms.createProfile("sRGB"), "LAB", "RGB")
-    converted = ImageCms.applyTransform(picture, transform)
-    if converted is None:
-        raise ValueError("the LAB picture cannot be converted")
-    return converted

@@ -169,4 +169,8 @@ def _reason(error: Exception) -> str:
     if isinstance(error, UnidentifiedImageError):
         return "its header cannot be read"
     text = (str(error).strip().splitlines() or [""])[0]
+    if "truncated" in text.lower():
+        return "it is cut off"
+    if text.startswith(("decoder error", "broken data stream", "unrecognized data stream")):
+        return "its picture data is broken"
     return text[:120] or type(error).__name__

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
@@ -36,7 +37,10 @@ class PreprocessSpec(_Frozen):
     fill: int = Field(default=0, ge=0, le=255)
 
     @model_validator(mode="after")
-    def _crop_fits(self) -> Self:
+    def _numbers_make_sense(self) -> Self:
+        if not all(math.isfinite(value) for value in (*self.mean, *self.std)) or min(self.std) <= 0:
+            msg = "mean and std must be finite, and std above zero"
+            raise ValueError(msg)
         if self.resize_mode == "shortest" and self.resize_size < self.size:
             msg = "resize_size must not be smaller than size: the crop would leave the picture"
             raise ValueError(msg)

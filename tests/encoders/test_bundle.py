@@ -75,6 +75,7 @@ class TestManifest:
             (lambda m: m["files"][0].update(path="../../etc/passwd"), "files.0"),
             (lambda m: m["files"][0].update(path="/etc/passwd"), "files.0"),
             (lambda m: m["files"][0].update(sha256="short"), "files.0.sha256"),
+            (lambda m: m["image"]["preprocess"].update(std=[0.5, 0.0, 0.5]), "std above zero"),
             (lambda m: m.update(image=None, text=None), "at least one tower"),
             (lambda m: m.update(files=[]), "not listed"),
         ],

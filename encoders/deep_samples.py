@@ -1,0 +1,68 @@
+"""Grey samples of more than 8 bits: 12 and 16 bit, 32-bit integers, floats. Scaled to 0–255, never clipped."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+DEEP_MODES: Final = frozenset({"I;16", "I;16L", "I;16B", "I;16N", "I", "F"})
+
+_TIFF_BITS_PER_SAMPLE = 258
+_TIFF_PHOTOMETRIC = 262
+_WHITE_IS_ZERO = 0
+_ROWS_PIXELS = 4_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class DeepScale:
+    """The straight line from samples to levels: `low` becomes 0 (or 255 if inverted), `high` the other end."""
+
+    low: float
+    high: float
+    inverted: bool = False
+
+    @classmethod
+    def of(cls, picture: Image.Image) -> Self:
+        """Reads the range from the file where it tells, otherwise from the values.
+
+        16-bit and 12-bit samples use their full range. Integers of 32 bit and floats carry none, so it is the smallest
+        of 0–1 (floats), 0–255 and 0–65535 that holds all values, and otherwise from the least value to the greatest.
+        """
+        tags: Any = getattr(picture, "tag_v2", {})
+        inverted = tags.get(_TIFF_PHOTOMETRIC) == _WHITE_IS_ZERO
+        if picture.mode.startswith("I;16"):
+            stored = tags.get(_TIFF_BITS_PER_SAMPLE, (16,))
+            bits = int(stored[0] if isinstance(stored, tuple) else stored)
+            return cls(0.0, 4095.0 if bits == 12 else 65535.0, inverted)
+        low, high = _finite_range(picture)
+        if low >= 0.0:
+            for ceiling in (1.0, 255.0, 65535.0) if picture.mode == "F" else (255.0, 65535.0):
+                if high <= ceiling:
+                    return cls(0.0, ceiling, inverted)
+        return cls(low, high, inverted)
+
+    def to_8_bit(self, samples: NDArray[Any]) -> NDArray[np.uint8]:
+        """Scales samples; what is not a number becomes the low end, infinities the end on their side."""
+        values = samples.astype(np.float64)
+        if samples.dtype.kind == "f":
+            values = np.nan_to_num(values, nan=self.low, posinf=self.high, neginf=self.low)
+        span = self.high - self.low
+        values = (values - self.low) * (255.0 / span if span > 0 else 0.0)
+        levels = np.clip(np.rint(values), 0, 255).astype(np.uint8)
+        return np.asarray(255 - levels if self.inverted else levels, dtype=np.uint8)
+
+
+def _finite_range(picture: Image.Image) -> tuple[float, float]:
+    """The least and greatest finite value; (0, 0) where there is none."""
+    low, high = np.inf, -np.inf
+    rows = max(1, _ROWS_PIXELS // picture.width)
+    for top in range(0, picture.height, rows):
+        strip = np.asarray(picture.crop((0, top, picture.width, min(picture.height, top + rows))))
+        finite = strip[np.isfinite(strip)]
+        if finite.size:
+            low, high = min(low, float(finite.min())), max(high, float(finite.max()))
+    return (low, high) if low <= high else (0.0, 0.0)
