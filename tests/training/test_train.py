@@ -1,0 +1,267 @@
+from __future__ import annotations
+
+import csv
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from tests.training.conftest import SIZE, TINY_TOWERS
+from twinlens.training.checkpoint import CheckpointError, load_checkpoint
+from twinlens.training.config import ConfigError, TrainConfig
+from twinlens.training.data.errors import DataError
+from twinlens.training.data.scenes import make_scene, write_scenes
+from twinlens.training.loop import TrainingError
+from twinlens.training.methods.clip import Clip
+from twinlens.training.mining.manifest import MinedNegatives, write_manifest
+from twinlens.training.modules.dual_encoder import MAX_LOG_SCALE, DualEncoder
+from twinlens.training.optimiser import Schedule, adamw
+from twinlens.training.train import train
+
+Reports = list[tuple[int, dict[str, float]]]
+
+
+def config(**sections: dict[str, Any]) -> TrainConfig:
+    base: dict[str, Any] = {
+        "data": {"source": "scenes", "count": 64, "seed": 3},
+        "model": {"name": "tiny", "config": TINY_TOWERS},
+        "train": {"steps": 4, "batch_size": 16, "warmup_steps": 2, "log_every": 2},
+    }
+    for name, section in sections.items():
+        base[name] = section if name in {"data", "model"} else {**base.get(name, {}), **section}
+    return TrainConfig.model_validate(base)
+
+
+def run(settings: TrainConfig, out: Path) -> tuple[Path, Reports]:
+    reports: Reports = []
+    result = train(settings, out, lambda step, values: reports.append((step, values)))
+    return result.checkpoint, reports
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("runs") / "first"
+    run(config(), out)
+    return out
+
+
+def test_a_run_folder_holds_all_that_the_run_was(trained: Path) -> None:
+    assert {file.name for file in trained.iterdir()} == {
+        "config.json",
+        "environment.json",
+        "data.json",
+        "metrics.csv",
+        "checkpoint.pt",
+    }
+    assert TrainConfig.model_validate(json.loads((trained / "config.json").read_text())) == config()
+    assert json.loads((trained / "data.json").read_text())["pairs"] == 64
+    assert "torch" in json.loads((trained / "environment.json").read_text())
+    with (trained / "metrics.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert [float(row["step"]) for row in rows] == [2, 4]
+    assert {"loss", "accuracy", "scale", "samples_per_s", "seconds"} <= rows[0].keys()
+
+
+def test_the_checkpoint_knows_where_it_came_from(trained: Path) -> None:
+    spec, _, meta = load_checkpoint(trained / "checkpoint.pt")
+    assert (spec.name, meta.step) == ("tiny", 4)
+    assert spec.preprocess.size == SIZE
+    assert meta.lineage.method == "clip"
+    assert meta.lineage.config_sha256 == config().digest()
+    assert meta.lineage.data_sha256 == json.loads((trained / "data.json").read_text())["sha256"]
+
+
+def test_the_same_configuration_gives_the_same_weights(trained: Path, tmp_path: Path) -> None:
+    again, _ = run(config(), tmp_path / "again")
+    other, _ = run(config(train={"seed": 1}), tmp_path / "other")
+    weights = [load_checkpoint(path)[1].state_dict() for path in (trained / "checkpoint.pt", again, other)]
+    assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
+    assert not torch.equal(weights[0]["text_projection"], weights[2]["text_projection"])
+
+
+def test_training_lowers_the_loss(tmp_path: Path) -> None:
+    _, reports = run(config(train={"steps": 24, "log_every": 1, "learning_rate": 3e-3}), tmp_path / "run")
+    losses = [values["loss"] for _, values in reports]
+    assert sum(losses[-4:]) / 4 < sum(losses[:4]) / 4 - 0.3
+
+
+def test_a_run_goes_on_from_a_checkpoint_with_mined_negatives(trained: Path, tmp_path: Path) -> None:
+    mined = MinedNegatives(
+        anchor_ids=[f"scene-3-{i}" for i in range(64)] + ["gone"],
+        negative_ids=[f"scene-3-{(i + 1) % 64}" for i in range(64)] + ["gone"],
+        kinds=["text", "image"] * 32 + ["text"],
+        scores=[0.5] * 65,
+        positive_scores=[0.6] * 65,
+        ranks=[1] * 65,
+        reasons=[""] * 65,
+        space_id="ab" * 32,
+    )
+    write_manifest(tmp_path / "mined.parquet", mined)
+    settings = config(
+        model={"from_checkpoint": trained / "checkpoint.pt"},
+        hard_negatives={"manifest": tmp_path / "mined.parquet", "texts_per_anchor": 1, "images_per_anchor": 1},
+    )
+    result = train(settings, tmp_path / "run", lambda *_: None)
+    before, after = load_checkpoint(trained / "checkpoint.pt"), load_checkpoint(result.checkpoint)
+    assert after[0] == before[0]
+    assert after[2].step == 8
+    assert after[2].lineage.parent_space_id == "ab" * 32
+    assert result.unknown_mined_rows == 1
+    assert "1 mined row" in result.warnings()[0]
+    assert any(not torch.equal(a, b) for a, b in zip(before[1].parameters(), after[1].parameters(), strict=True))
+
+
+def test_captions_from_a_file_train_like_scenes(trained: Path, tmp_path: Path) -> None:
+    path = write_scenes(tmp_path / "data", 64, seed=3, size=SIZE)
+    result = train(config(data={"source": "captions", "path": path}), tmp_path / "run", lambda *_: None)
+    ours, theirs = load_checkpoint(result.checkpoint)[1].state_dict(), load_checkpoint(trained / "checkpoint.pt")[1]
+    assert all(torch.equal(ours[name], value) for name, value in theirs.state_dict().items())
+
+
+def test_unreadable_pictures_are_counted_and_named_once(tmp_path: Path) -> None:
+    path = write_scenes(tmp_path / "data", 40, seed=3, size=SIZE)
+    (tmp_path / "data/images/scene-3-7.png").write_bytes(b"broken")
+    data = {"source": "captions", "path": path, "max_unreadable_share": 0.1}
+    result = train(config(data=data), tmp_path / "run", lambda *_: None)
+    assert result.pairs == 39
+    assert list(result.unreadable) == ["images/scene-3-7.png"]
+    assert result.summary()["unreadable"] == result.unreadable
+    assert "1 unreadable picture(s); the first is images/scene-3-7.png" in result.warnings()[0]
+    assert json.loads((tmp_path / "run/data.json").read_text())["unreadable"] == result.unreadable
+
+
+def test_bf16_trains(tmp_path: Path) -> None:
+    _, reports = run(config(train={"precision": "bf16"}), tmp_path / "run")
+    assert reports[-1][0] == 4
+
+
+def test_a_loss_that_is_not_finite_stops_the_run(tmp_path: Path) -> None:
+    with pytest.raises(TrainingError, match=r"the loss is .* at step \d+: lower learning_rate"):
+        run(config(train={"learning_rate": 1e30, "warmup_steps": 0, "steps": 30}), tmp_path / "run")
+    assert not (tmp_path / "run/checkpoint.pt").exists()
+
+
+def test_a_run_folder_in_use_is_refused(trained: Path) -> None:
+    with pytest.raises(ConfigError, match="not an empty folder"):
+        run(config(), trained)
+
+
+@pytest.mark.parametrize(
+    ("sections", "error", "message"),
+    [
+        ({"train": {"batch_size": 1}}, DataError, "teaches nothing"),
+        ({"train": {"batch_size": 65}}, DataError, "larger than the data"),
+        ({"model": {"open_clip": "no-such-model"}}, ConfigError, "knows no model 'no-such-model'"),
+        ({"model": {"config": {"embed_dim": 8}}}, ConfigError, "must have embed_dim, vision_cfg and text_cfg"),
+        ({"model": {"from_checkpoint": Path("nope.pt")}}, CheckpointError, "no checkpoint at"),
+        ({"data": {"source": "captions", "path": Path("no.jsonl")}}, DataError, "no captions file"),
+    ],
+)
+def test_mistakes_stop_the_run_before_its_first_step(
+    tmp_path: Path, sections: dict[str, Any], error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        run(config(**sections), tmp_path / "run")
+    assert not (tmp_path / "run/metrics.csv").exists()
+
+
+@pytest.fixture
+def towers(trained: Path) -> DualEncoder:
+    spec, model, _ = load_checkpoint(trained / "checkpoint.pt")
+    return DualEncoder(model, spec.preprocess.mean, spec.preprocess.std)
+
+
+def test_towers_give_unit_vectors_of_bytes_and_ids(towers: DualEncoder) -> None:
+    import numpy as np
+
+    from twinlens.encoders.preprocess import preprocess
+
+    spec, model, _ = load_checkpoint_of(towers)
+    pixels = np.asarray(make_scene(1, 0, SIZE).image)
+    ours = towers.images(torch.from_numpy(pixels.copy())[None])
+    theirs = model.encode_image(torch.from_numpy(preprocess(pixels, spec))[None], normalize=True)
+    torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
+    assert ours.norm(dim=1).item() == pytest.approx(1, abs=1e-5)
+
+
+def load_checkpoint_of(towers: DualEncoder) -> tuple[Any, Any, None]:
+    from twinlens.encoders.manifest import PreprocessSpec
+
+    mean, std = (tuple(float(v) for v in buffer.flatten()) for buffer in (towers.mean, towers.std))
+    return PreprocessSpec(size=SIZE, resize_size=SIZE, mean=mean, std=std), towers.model, None  # type: ignore[arg-type]
+
+
+def test_the_temperature_stays_within_clips_bounds(towers: DualEncoder) -> None:
+    scale: torch.nn.Parameter = towers.model.logit_scale  # type: ignore[assignment]
+    scale.data.fill_(9.0)
+    towers.clamp_scale()
+    assert towers.scale().item() == pytest.approx(100.0, rel=1e-5)
+    assert scale.item() == pytest.approx(MAX_LOG_SCALE)
+    scale.data.fill_(-3.0)
+    towers.clamp_scale()
+    assert towers.scale().item() == 1.0
+
+
+def test_the_rate_warms_up_then_falls_to_nothing() -> None:
+    schedule = Schedule(steps=100, warmup_steps=10)
+    rates = [schedule.factor(step) for step in range(101)]
+    assert rates[0] == pytest.approx(0.1)
+    assert rates[9] == rates[10] == 1.0
+    assert rates[55] == pytest.approx(0.5)
+    assert rates[100] == pytest.approx(0.0, abs=1e-12)
+    assert rates[10:] == sorted(rates[10:], reverse=True)
+
+
+def test_gains_biases_and_temperature_are_not_decayed(towers: DualEncoder) -> None:
+    decayed, free = adamw(towers, learning_rate=1.0, weight_decay=0.5).param_groups
+    assert (decayed["weight_decay"], free["weight_decay"]) == (0.5, 0.0)
+    assert all(p.ndim >= 2 for p in decayed["params"])
+    assert any(p is towers.model.logit_scale for p in free["params"])
+    assert len(decayed["params"]) + len(free["params"]) == len(list(towers.parameters()))
+
+
+def test_a_method_names_its_losses(towers: DualEncoder, pair_batch: Callable[[int], Any]) -> None:
+    method = Clip(towers, learning_rate=1e-3, weight_decay=0.0, schedule=Schedule(10, 1))
+    values = method.training_step(pair_batch(8), 0)
+    assert set(values) == {"loss", "accuracy", "scale"}
+    assert values["loss"].requires_grad
+    assert 0 <= values["accuracy"] <= 1
+    assert method.exported() is towers.model
+
+
+@pytest.fixture
+def pair_batch(trained: Path) -> Callable[[int], Any]:
+    from twinlens.training.data.batches import PairBatches
+    from twinlens.training.data.pairs import from_scenes, tokenise
+
+    spec, _, _ = load_checkpoint(trained / "checkpoint.pt")
+    pairs = tokenise(from_scenes([make_scene(3, index, SIZE) for index in range(32)]), spec.tokenizer_json, spec.text)
+    return lambda size: next(iter(PairBatches(pairs, size, seed=0)))
+
+
+@pytest.mark.slow
+def test_the_command_trains_from_a_file(tmp_path: Path) -> None:
+    (tmp_path / "clip.toml").write_text(
+        '[data]\nsource = "scenes"\ncount = 32\n[model.config]\nembed_dim = 16\n'
+        "vision_cfg = { image_size = 32, layers = [1, 1, 1, 1], width = 8 }\n"
+        "text_cfg = { context_length = 24, width = 32, heads = 2, layers = 1 }\n"
+        "[train]\nsteps = 2\nbatch_size = 8\n"
+    )
+
+    def twinlens(*arguments: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "twinlens", "train", *arguments]
+        return subprocess.run(command, cwd=tmp_path, text=True, capture_output=True, check=False, env=os.environ)
+
+    done = twinlens("clip.toml", "--out", "run", "--json")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["pairs"] == 32
+    assert "step 2/2" in done.stderr
+    again = twinlens("clip.toml", "--out", "run")
+    assert again.returncode == 1
+    assert again.stderr.strip().splitlines() == ["twinlens: run is not an empty folder; name a new one for the run"]
