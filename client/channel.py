@@ -52,6 +52,10 @@ def channel_options(target: str, extra: ChannelOptions = ()) -> list[tuple[str, 
         ("grpc.per_rpc_retry_buffer_size", MAX_MESSAGE_BYTES),
         ("grpc.enable_retries", 1),
         ("grpc.service_config", json.dumps(config)),
+        # A server that restarts is found again soon, and one that never answers is given up after 5 s a try.
+        ("grpc.initial_reconnect_backoff_ms", 200),
+        ("grpc.min_reconnect_backoff_ms", 5_000),
+        ("grpc.max_reconnect_backoff_ms", 5_000),
         # Only while calls are running: servers end connections that ping more often or without a call.
         ("grpc.keepalive_time_ms", 60_000),
         ("grpc.keepalive_timeout_ms", 20_000),

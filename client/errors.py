@@ -46,8 +46,9 @@ def from_status(code: grpc.StatusCode, details: str | None, target: str, timeout
     text = " ".join((details or "").split())
     if code is grpc.StatusCode.UNAVAILABLE:
         # gRPC's own text lists every address and repeats itself; its last part says why.
-        reason = text.rsplit("connect: ", 1)[-1].rsplit("last error: ", 1)[-1] or "no reason given"
-        return TwinlensError(code.name, f"no server answers at {target} ({reason.rstrip('.')})")
+        for before_the_reason in ("last error: ", "remote host: ", "connect: "):
+            text = text.rsplit(before_the_reason, 1)[-1]
+        return TwinlensError(code.name, f"no server answers at {target} ({text.rstrip('.') or 'no reason given'})")
     if code is grpc.StatusCode.DEADLINE_EXCEEDED and timeout_s is not None:
         return TwinlensError(code.name, f"{target} did not answer within {timeout_s:g} s")
     if code is grpc.StatusCode.UNIMPLEMENTED:

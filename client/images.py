@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 # What one message may hold, less room for the fields around the picture.
 MAX_IMAGE_BYTES = 63 * 1024 * 1024
 
-# Modes PNG keeps as they are; TIFF keeps the rest (CMYK, float, Lab) without loss.
-_PNG_MODES = {"1", "L", "LA", "P", "RGB", "RGBA", "I", "I;16"}
+# Modes PNG keeps as they are; TIFF keeps the rest (CMYK, Lab, 32 bits) without loss.
+_PNG_MODES = {"1", "L", "LA", "P", "RGB", "RGBA", "I;16"}
 
 
 def read_image(source: ImageInput) -> bytes | ItemError:

@@ -9,18 +9,25 @@ from google.protobuf.struct_pb2 import NULL_VALUE, ListValue, Struct, Value
 
 from twinlens.client.errors import invalid
 
+# Protobuf reads messages at most 100 deep, and each level of metadata takes three.
+_MAX_DEPTH = 24
+
 
 def to_struct(metadata: Mapping[str, Any]) -> Struct:
     """The wire form of a mapping.
 
     Raises:
-        TwinlensError: INVALID_ARGUMENT naming the key whose value JSON does not have.
+        TwinlensError: INVALID_ARGUMENT naming the key whose value JSON does not have, or that is nested too deep.
     """
+    return _struct(metadata, _MAX_DEPTH)
+
+
+def _struct(metadata: Mapping[str, Any], depth: int) -> Struct:
     struct = Struct()
     for key, value in metadata.items():
         if not isinstance(key, str):
             raise invalid(f"metadata keys are text, not {key!r}")
-        struct.fields[check_text(key, "a metadata key")].CopyFrom(_value(value, key))
+        struct.fields[check_text(key, "a metadata key")].CopyFrom(_value(value, key, depth))
     return struct
 
 
@@ -42,19 +49,24 @@ def check_text(text: str, what: str) -> str:
     return text
 
 
-def _value(value: Any, key: str) -> Value:
+def _value(value: Any, key: str, depth: int) -> Value:
+    if not depth:
+        raise invalid(f"metadata is nested more than {_MAX_DEPTH} deep (at {key!r})")
     if value is None:
         return Value(null_value=NULL_VALUE)
     if isinstance(value, bool):
         return Value(bool_value=value)
     if isinstance(value, int | float):
-        return Value(number_value=value)
+        try:
+            return Value(number_value=float(value))
+        except OverflowError:
+            raise invalid(f"metadata {key!r} is a number of more than 64 bits") from None
     if isinstance(value, str):
         return Value(string_value=check_text(value, f"metadata {key!r}"))
     if isinstance(value, Mapping):
-        return Value(struct_value=to_struct(value))
+        return Value(struct_value=_struct(value, depth - 1))
     if isinstance(value, list | tuple):
-        return Value(list_value=ListValue(values=[_value(each, key) for each in value]))
+        return Value(list_value=ListValue(values=[_value(each, key, depth - 1) for each in value]))
     raise invalid(f"metadata {key!r} is a {type(value).__name__}, which JSON does not have")
 
 

@@ -85,7 +85,7 @@ def walk_images(folder: str | os.PathLike[str], skipped: Skipped | None = None) 
             raise TwinlensError("PERMISSION_DENIED", f"cannot open the folder {root}: {error.strerror}") from None
         return _walk(root, "", set(), counts)
     if not is_image(root):
-        raise TwinlensError("INVALID_ARGUMENT", f"{root} is neither a folder, nor a picture, nor a .jsonl file")
+        raise TwinlensError("INVALID_ARGUMENT", f"{root} is neither a folder nor a picture")
     return iter((FoundImage(root, portable(root.name)),))
 
 
@@ -152,28 +152,24 @@ def _row(line: bytes, number: int, folder: Path) -> Row:
     try:
         given = json.loads(line)
     except (ValueError, RecursionError) as error:
-        return Row(id=where, error=f"{where} is not JSON: {error}")
+        return Row(id=where, error=f"it is not JSON: {error}")
     if not isinstance(given, dict):
-        return Row(id=where, error=f"{where} is not an object but {type(given).__name__}")
-    wrong = [
-        key
-        for key in ("image", "text", "caption", "uri")
-        if not isinstance(given.get(key), str | None)
-    ]  # fmt: skip
-    if wrong:
-        return Row(id=where, error=f"{where}: {wrong[0]!r} is not text")
+        return Row(id=where, error="it is not a JSON object")
+    for key in ("image", "text", "caption", "uri"):
+        if not isinstance(given.get(key), str | None):
+            return Row(id=where, error=f"{key!r} is not text")
     image = given.pop("image", None)
     text, caption = given.pop("text", None), given.pop("caption", None)
     item_id, uri = given.pop("id", None), given.pop("uri", None)
     metadata = given.pop("metadata", None) or {}
     if not isinstance(metadata, dict):
-        return Row(id=where, error=f"{where}: 'metadata' is not an object")
+        return Row(id=where, error="'metadata' is not an object")
     if not isinstance(item_id, str | int | None) or isinstance(item_id, bool):
-        return Row(id=where, error=f"{where}: 'id' is neither text nor a whole number")
+        return Row(id=where, error="'id' is neither text nor a whole number")
     if not image and not (caption or text):
-        return Row(id=where, error=f"{where} has neither 'image' nor 'text' nor 'caption'")
+        return Row(id=where, error="it has neither 'image' nor 'text' nor 'caption'")
     if caption and text and caption != text:
-        return Row(id=where, error=f"{where} has both 'text' and 'caption', and they differ")
+        return Row(id=where, error="it has both 'text' and 'caption', and they differ")
     return Row(
         id=str(item_id) if item_id not in (None, "") else (image or ""),
         image=folder / image if image else None,
@@ -190,4 +186,4 @@ def _uri(path: Path) -> str:
 
 def portable(name: str) -> str:
     """A file name as text; bytes that are no UTF-8 become backslash escapes, since ids must be text."""
-    return name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+    return name.encode("utf-8", "backslashreplace").decode("utf-8")

@@ -120,7 +120,12 @@ def stdout_console() -> Console:
 
 
 def _table(title: str) -> Table:
-    return Table(title=Text(title, style="bold"), title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+    return Table(
+        title=Text(title, style="bold", no_wrap=True, overflow="ignore"),
+        title_justify="left",
+        box=box.SIMPLE_HEAD,
+        pad_edge=False,
+    )
 
 
 def _plain(text: str) -> Text:

@@ -10,7 +10,7 @@ import typer
 
 from twinlens.client.client import Client
 from twinlens.client.commands.options import AsJson, Bundle, CollectionName, Local, Server
-from twinlens.client.commands.output import print_json
+from twinlens.client.commands.output import passed_over, print_json
 from twinlens.client.connect import connect
 from twinlens.client.errors import TwinlensError
 from twinlens.client.ingest import IngestReport
@@ -69,10 +69,8 @@ def ingest(
         raise TwinlensError("INVALID_ARGUMENT", f"nothing was stored in {collection}: all {report.failed} items failed")
     if not as_json:
         typer.echo(_summary(collection, report, created))
-    if skipped.files or skipped.folders:
-        passed = f"passed over {skipped.files:,} files that are not pictures"
-        unread = f" and {skipped.folders:,} folders that cannot be opened" if skipped.folders else ""
-        print_line(stderr_console(), passed + unread)
+    if left_out := passed_over(skipped):
+        print_line(stderr_console(), left_out)
 
 
 def _ensure(client: Client, collection: str) -> tuple[bool, int]:

@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from twinlens.client.commands.options import AsJson, Bundle, Local, Server
-from twinlens.client.commands.output import print_json, print_table
+from twinlens.client.commands.output import passed_over, print_json, print_table
 from twinlens.client.connect import connect
 from twinlens.client.errors import TwinlensError
 from twinlens.client.label import label_images
@@ -91,8 +91,10 @@ def label(
             multi_label=multi_label,
             shown=shown,
         )
-    if not report.labelled:
-        raise TwinlensError("INVALID_ARGUMENT", f"none of the {report.failed} pictures in {folder} could be labelled")
+        if not report.labelled:  # within the block, so that a file of errors never replaces one of labels
+            raise TwinlensError(
+                "INVALID_ARGUMENT", f"no picture in {folder} could be labelled: {report.failed:,} failed"
+            )
     if out is not None and as_json:
         print_json(
             {
@@ -105,8 +107,8 @@ def label(
         )
     elif out is not None:
         print_table(count_table(f"{report.labelled:,} labelled, {report.failed:,} failed: {out}", report.counts))
-    if skipped.files:
-        print_line(stderr_console(), f"passed over {skipped.files:,} files that are not pictures")
+    if left_out := passed_over(skipped):
+        print_line(stderr_console(), left_out)
 
 
 def _labels(given: str | None, file: Path | None) -> list[str]:

@@ -72,6 +72,8 @@ _USER_ERRORS = (
 # Rooms whose commands take `--local`: the client knows no server, so they are told here how to start one.
 _CONNECTING = ("twinlens.client.cli", "twinlens.training.cli")
 
+_COMPLETION = "_TWINLENS_COMPLETE"  # set by the shell when it asks for completions
+
 _INTERRUPTED = 130  # 128 + SIGINT, as shells say it
 _BROKEN_PIPE = 141  # 128 + SIGPIPE
 
@@ -165,8 +167,17 @@ def app() -> Any:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs a command line and returns its exit code: 0 only on success, 2 for wrong usage, 130 when interrupted."""
     try:
-        result = app().main(args=arguments, prog_name="twinlens", standalone_mode=False)
+        command = app()
+        if _COMPLETION in os.environ:
+            command.main(prog_name="twinlens")  # prints and exits
+        # Not `command.main()`: it has ends of its own for interrupts and broken pipes, which differ between versions.
+        given = list(sys.argv[1:] if arguments is None else arguments)
+        with command.make_context("twinlens", given) as context:
+            command.invoke(context)
         sys.stdout.flush()
+        return 0
+    except typer.Exit as end:
+        return end.exit_code
     except BrokenPipeError:
         # Whoever read our output has gone. Point it elsewhere, or the interpreter complains while it ends.
         with contextlib.suppress(OSError, ValueError):
@@ -182,7 +193,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if told is None:
             raise
         return _fail(*told)
-    return result if isinstance(result, int) else 0
 
 
 def _fail(message: str, exit_code: int) -> int:

@@ -1,0 +1,92 @@
+"""A real server for the client's tests, in this process, and both clients under one set of tests."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+from typing import Any, Self
+
+import pytest
+
+from tests.support.fake_encoder import FakeEncoder
+from tests.support.pictures import write_folder
+from twinlens.client import AsyncClient, Client
+from twinlens.server.local import local_server
+from twinlens.server.settings import Settings
+
+# The canary flies once at the start and not again: nothing here is timed.
+SETTINGS = Settings(canary_interval_s=3600.0)
+
+
+class Blocking:
+    """An AsyncClient with the calling habits of a Client, so that one test body covers both."""
+
+    def __init__(self, target: str, **options: Any) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever)
+        self._thread.start()
+        try:
+            self._client = self._wait(self._make(target, options))
+        except BaseException:
+            self._end()
+            raise
+
+    @staticmethod
+    async def _make(target: str, options: dict[str, Any]) -> AsyncClient:
+        return AsyncClient(target, **options)
+
+    def _wait(self, awaitable: Any) -> Any:
+        return asyncio.run_coroutine_threadsafe(awaitable, self._loop).result()
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        method = getattr(self._client, name)
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            result = method(*args, **kwargs)
+            return self._wait(result if inspect.iscoroutine(result) else _collect(result))
+
+        return call
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._wait(self._client.close())
+        self._end()
+
+    def _end(self) -> None:
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+
+async def _collect(values: AsyncIterator[Any]) -> list[Any]:
+    return [value async for value in values]
+
+
+@pytest.fixture(params=["sync", "async"])
+def open_client(request: pytest.FixtureRequest) -> Callable[..., Any]:
+    """Client, or AsyncClient made to block: what takes a target and is a context manager."""
+    return Client if request.param == "sync" else Blocking
+
+
+@pytest.fixture(scope="session")
+def target() -> Iterator[str]:
+    """The address of a running server with a fake encoder; tests use collections of their own."""
+    with local_server(encoder=FakeEncoder(), settings=SETTINGS) as address:
+        yield address
+
+
+@pytest.fixture
+def client(open_client: Callable[..., Any], target: str) -> Iterator[Any]:
+    with open_client(target) as made:
+        yield made
+
+
+@pytest.fixture
+def pictures(tmp_path: Path) -> Path:
+    """Four pictures, a broken one, and a file that is none."""
+    return write_folder(tmp_path / "pictures")

@@ -1,0 +1,370 @@
+"""The commands, run as a user runs them, on a real bundle without a server and against a real server."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from PIL import Image
+
+from tests.client.test_sinks import read_back
+from tests.support.pictures import solid
+from twinlens.__main__ import main
+from twinlens.client import Client
+from twinlens.server.local import local_server
+from twinlens.server.settings import Settings
+
+
+@dataclass(frozen=True)
+class Ran:
+    """What a command left behind."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.out)
+
+    def failed(self, code: int = 1) -> str:
+        """The only line of stderr of a command that failed as it should."""
+        assert self.code == code, self
+        assert self.out == ""
+        (line,) = self.err.splitlines()
+        assert line.startswith("twinlens: ")
+        return line
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Callable[..., Ran]:
+    monkeypatch.delenv("TWINLENS_SERVER", raising=False)
+
+    def run_command(*arguments: object) -> Ran:
+        capsys.readouterr()
+        code = main([str(argument) for argument in arguments])
+        captured = capsys.readouterr()
+        return Ran(code, captured.out, captured.err)
+
+    return run_command
+
+
+@pytest.fixture(params=["local", "server"])
+def where(request: pytest.FixtureRequest, tiny_bundle: Path, tmp_path: Path) -> Iterator[tuple[object, ...]]:
+    """The options that name a data folder of its own: served in process, or by a server that runs beside."""
+    if request.param == "local":
+        with local_server(tmp_path / "data", tiny_bundle):
+            pass  # from now on the folder knows its bundle
+        yield ("--local", tmp_path / "data")
+        return
+    with local_server(tmp_path / "data", tiny_bundle, settings=Settings(canary_interval_s=3600)) as target:
+        yield ("--server", target)
+
+
+@pytest.fixture
+def local(tiny_bundle: Path, tmp_path: Path) -> tuple[object, ...]:
+    return ("--local", tmp_path / "data", "--bundle", tiny_bundle)
+
+
+def test_a_folder_is_stored_found_and_shown(
+    run: Callable[..., Ran], where: tuple[object, ...], pictures: Path, tmp_path: Path
+) -> None:
+    stored = run("ingest", pictures, "--collection", "photos", *where)
+    assert (stored.code, stored.out) == (0, "photos (new): 4 stored, 1 failed\n")
+    assert stored.err.splitlines() == [
+        "not stored: sub/broken.png: this is not a picture in a format we know",
+        "passed over 1 file that is not a picture",
+    ]
+    sheet = tmp_path / "sheet.png"
+    found = run("search", "red", "-c", "photos", "-k", 2, "--json", "--save-sheet", sheet, *where)
+    assert found.json["hits"][0]["id"] == "red.png"
+    assert len(found.json["hits"]) == 2
+    assert found.json["hits"][0]["uri"] == str(pictures / "red.png")
+    with Image.open(sheet) as drawn:
+        assert (255, 0, 0) in {colour for _, colour in drawn.getcolors(1 << 20) or []}
+
+    table = run("search", "red", "--collection", "photos", *where)
+    assert "red.png" in table.out
+    assert (
+        run("search", "--image", pictures / "blue.png", "-c", "photos", "--json", *where).json["hits"][0]["id"]
+        == "blue.png"
+    )
+    away = run(
+        "search", "--item", "red.png", "--negative", "red", "--negative-weight", 3, "-c", "photos", "--json", *where
+    )
+    assert away.json["hits"][-1]["id"] == "red.png"
+    none = run("search", "red", "-c", "photos", "--min-score", 1.5, *where)
+    assert (none.code, none.out) == (0, "no hits\n")
+
+
+def test_running_it_again_changes_only_what_changed(
+    run: Callable[..., Ran], where: tuple[object, ...], pictures: Path
+) -> None:
+    (pictures / "sub" / "broken.png").unlink()
+    ingest = ("ingest", pictures, "-c", "photos", "--json", *where)
+    assert run(*ingest).json == {
+        "collection": "photos",
+        "created": True,
+        "stored": 4,
+        "unchanged": 0,
+        "failed": 0,
+        "truncated": 0,
+        "skipped_files": 1,
+        "failures": [],
+    }
+    (pictures / "red.png").write_bytes(solid("yellow"))
+    (pictures / "new.png").write_bytes(solid("green", size=(5, 5)))
+    again = run(*ingest).json
+    assert (again["created"], again["stored"], again["unchanged"]) == (False, 2, 3)
+    assert run(*ingest, "--force").json["stored"] == 5
+    assert run(*ingest).json["unchanged"] == 5
+
+
+def test_a_file_of_captions_and_metadata_is_stored(
+    run: Callable[..., Ran], where: tuple[object, ...], pictures: Path
+) -> None:
+    rows = [
+        {"image": "red.png", "caption": "a red wall", "id": "r", "year": 2020},
+        {"caption": "only words"},
+        {"image": "missing.png"},
+        {"caption": "half \ud800 a pair"},
+        {"caption": "blue", "id": "twice"},
+        {"caption": "green", "id": "twice"},
+    ]
+    source = pictures / "rows.jsonl"
+    source.write_text("".join(f"{json.dumps(row)}\n" for row in rows) + "not json\n")
+    first = run("ingest", source, "-c", "captions", "--json", *where)
+    assert (first.code, first.json["stored"], first.json["failed"]) == (0, 4, 3)
+    assert [failure["id"] for failure in first.json["failures"]] == [
+        "missing.png",
+        "caption 'half \\ud800 a pair'",
+        "line 7",
+    ]
+    again = run("ingest", source, "-c", "captions", "--json", *where)
+    assert (again.json["stored"], again.json["unchanged"], again.json["failed"]) == (2, 2, 3)
+    hit = run("search", "a red wall", "-c", "captions", "--modality", "text", "-k", 1, "--json", *where).json["hits"][0]
+    assert (hit["id"], hit["caption"], hit["metadata"]) == ("r", "a red wall", {"year": 2020})
+    assert json.loads(run("collections", "get", "captions", "twice", *where).out)["caption"] == "green"
+
+
+@pytest.mark.parametrize("form", [".jsonl", ".csv", ".parquet"])
+def test_a_folder_is_labelled(
+    run: Callable[..., Ran], tiny_bundle: Path, pictures: Path, tmp_path: Path, form: str
+) -> None:
+    out = tmp_path / f"labels{form}"
+    done = run(
+        "label", pictures, "--labels", "red, green,blue,yellow,", "--bundle", tiny_bundle, "--out", out, "--top-k", 2
+    )
+    assert done.code == 0, done.err
+    rows = read_back(out)
+    assert {row["id"]: row["label"] for row in rows} == {
+        "blue.png": "blue",
+        "green.png": "green",
+        "red.png": "red",
+        "sub/broken.png": None,
+        "sub/yellow.jpg": "yellow",
+    }
+    assert rows[0]["path"] == str(pictures / "blue.png")
+    assert [len(row["labels"]) for row in rows] == [2, 2, 2, 0, 2]
+    assert rows[3]["error"]
+    assert "4 labelled, 1 failed" in done.out
+    assert "not labelled: sub/broken.png" in done.err
+
+
+def test_labels_go_to_stdout_where_no_file_is_named(
+    run: Callable[..., Ran], where: tuple[object, ...], pictures: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "labels.txt").write_text("red\n\ngreen, or so\nblue\n", encoding="utf-8-sig")
+    label = ("label", pictures, "--labels-file", tmp_path / "labels.txt", *where)
+    lines = run(*label).out.splitlines()
+    assert lines[0].split("\t")[:2] == ["blue.png", "blue"]
+    assert len(lines) == 4
+    rows = [json.loads(line) for line in run(*label, "--json", "--multi-label", "--template", "{}").out.splitlines()]
+    assert [row["label"] for row in rows][:3] == ["blue", "green, or so", "red"]
+
+
+def test_a_summary_of_labels_is_json_on_demand(
+    run: Callable[..., Ran], tiny_bundle: Path, pictures: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "l.csv"
+    done = run("label", pictures, "--labels", "red,blue", "--bundle", tiny_bundle, "--out", out, "--json")
+    assert (done.json["labelled"], done.json["failed"], done.json["skipped_files"]) == (4, 1, 1)
+    assert sum(done.json["labels"].values()) == 4
+
+
+def test_collections_are_made_listed_shown_and_deleted(
+    run: Callable[..., Ran], where: tuple[object, ...], pictures: Path, tmp_path: Path
+) -> None:
+    assert run("collections", "list", *where).out == "no collections\n"
+    assert run("collections", "create", "empty", *where).out == "created empty\n"
+    assert run("collections", "create", "empty", "--json", *where).failed()
+    run("ingest", pictures, "-c", "photos", *where)
+    assert [each["id"] for each in run("collections", "list", "--json", *where).json["collections"]] == [
+        "empty",
+        "photos",
+    ]
+    assert "photos" in run("collections", "list", *where).out
+    assert run("collections", "show", "photos", "--json", *where).json["item_count"] == 4
+    assert "photos" in run("collections", "show", "photos", *where).out
+    items = [json.loads(line) for line in run("collections", "items", "photos", "--json", *where).out.splitlines()]
+    assert [item["id"] for item in items] == ["blue.png", "green.png", "red.png", "sub/yellow.jpg"]
+    limited = run("collections", "items", "photos", "--limit", 1, *where).out
+    assert "blue.png" in limited
+    assert "red.png" not in limited
+    run("collections", "get", "photos", "red.png", "--save-image", tmp_path / "copy.png", *where)
+    assert (tmp_path / "copy.png").read_bytes() == (pictures / "red.png").read_bytes()
+    assert "--yes" in run("collections", "delete", "photos", *where).failed(2)
+    assert run("collections", "delete", "photos", "--yes", *where).out == "deleted photos (4 items)\n"
+    assert "no collection photos" in run("collections", "show", "photos", *where).failed()
+
+
+def test_what_was_stored_is_there_for_the_next_command(
+    run: Callable[..., Ran], local: tuple[object, ...], pictures: Path
+) -> None:
+    run("ingest", pictures, "-c", "photos", *local)
+    found = run("search", "blue", "-c", "photos", "--json", *local[:2])
+    assert found.json["hits"][0]["id"] == "blue.png"
+
+
+def test_the_environment_names_the_server_where_no_option_does(
+    run: Callable[..., Ran], target: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TWINLENS_SERVER", target)
+    with Client(target) as client:
+        client.create_collection("by-environment")
+    listed = run("collections", "list", "--json").json["collections"]
+    assert "by-environment" in [each["id"] for each in listed]
+
+
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        ("ingest {tmp}/nowhere -c photos", "no such folder: {tmp}/nowhere"),
+        ("ingest {tmp}/nowhere.jsonl -c photos", "no such file: {tmp}/nowhere.jsonl"),
+        ("ingest {empty} -c photos", "no pictures in {empty}"),
+        ("ingest {blank} -c photos", "no rows in {blank}"),
+        ("ingest {pictures} -c Bad!", "collection id 'Bad!'"),
+        ("label {tmp}/nowhere --labels a,b", "no such folder"),
+        ("label {empty} --labels a,b", "no pictures in {empty}"),
+        ("label {pictures} --labels-file {tmp}/nowhere.txt", "no such file"),
+        ("label {pictures} --labels-file {pictures}/red.png", "not UTF-8"),
+        ("search red -c nowhere", "no collection nowhere"),
+        ("search  -c photos", "the text has no characters"),
+        ("search --item nobody -c photos", "nobody"),
+        ("search --image {tmp}/nowhere.png -c photos", "cannot read"),
+        ("search --image {pictures}/sub/broken.png -c photos", "not a picture"),
+        ("search red -c photos --save-sheet {tmp}/nowhere/x.png", "no such folder"),
+        ("collections show nowhere", "no collection nowhere"),
+        ("collections get photos nobody", "nobody"),
+    ],
+)
+def test_bad_input_ends_in_one_line(
+    run: Callable[..., Ran], local: tuple[object, ...], pictures: Path, tmp_path: Path, command: str, said: str
+) -> None:
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "empty" / "notes.txt").write_text("no picture")
+    (tmp_path / "blank.jsonl").write_text("\n")
+    places = {
+        "tmp": tmp_path,
+        "empty": tmp_path / "empty",
+        "blank": tmp_path / "blank.jsonl",
+        "pictures": pictures,
+    }
+    run("collections", "create", "photos", *local)
+    line = run(*(part.format(**places) for part in command.split(" ")), *local).failed()
+    assert said.format(**places) in line
+
+
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        ("search red -c photos -k 0", "--top-k"),
+        ("search red -c photos --top-k -3", "--top-k"),
+        ("search -c photos", "nothing to look for"),
+        ("search red", "--collection"),
+        ("search red -c photos --modality sound", "--modality"),
+        ("search red -c photos --save-sheet sheet.doc", ".png"),
+        ("label pictures", "--labels"),
+        ("label pictures --labels a --labels-file b", "--labels-file"),
+        ("label pictures --labels ,,", "no labels"),
+        ("label pictures --labels a --out labels.xlsx", ".parquet"),
+        ("label pictures --labels a --top-k -1", "--top-k"),
+        ("collections list --server a:1", "exclude each other"),
+        ("collections nothing", "No such command"),
+        ("ingest", "SOURCE"),
+    ],
+)
+def test_wrong_usage_ends_in_one_line_and_code_2(
+    run: Callable[..., Ran], local: tuple[object, ...], command: str, said: str
+) -> None:
+    options = () if command.startswith("collections nothing") else local
+    assert said in run(*command.split(), *options).failed(2)
+
+
+def test_naming_no_server_is_wrong_usage(run: Callable[..., Ran]) -> None:
+    assert "TWINLENS_SERVER" in run("search", "red", "-c", "photos").failed(2)
+
+
+def test_nothing_that_can_be_stored_is_a_failure_and_each_is_listed(
+    run: Callable[..., Ran], local: tuple[object, ...], tmp_path: Path
+) -> None:
+    (tmp_path / "broken").mkdir()
+    (tmp_path / "broken" / "a.png").write_bytes(b"broken")
+    stored = run("ingest", tmp_path / "broken", "-c", "photos", *local)
+    assert (stored.code, stored.out) == (1, "")
+    assert len(stored.err.splitlines()) == 2
+    labelled = run("label", tmp_path / "broken", "--labels", "a", "--out", tmp_path / "l.csv", *local)
+    assert (labelled.code, labelled.out) == (1, "")
+    assert not (tmp_path / "l.csv").exists()
+
+
+def test_a_server_that_is_not_there_is_reported_in_one_line(run: Callable[..., Ran], pictures: Path) -> None:
+    server = ("--server", "127.0.0.1:1")
+    for command in (
+        ("search", "red", "-c", "photos"),
+        ("label", pictures, "--labels", "a"),
+        ("ingest", pictures, "-c", "photos"),
+        ("collections", "list"),
+    ):
+        assert "no server answers at 127.0.0.1:1" in run(*command, *server).failed()
+    assert "HOST:PORT" in run("collections", "list", "--server", "nonsense").failed()
+
+
+def test_a_data_folder_that_is_missing_is_made_by_ingest_only(
+    run: Callable[..., Ran], tiny_bundle: Path, pictures: Path, tmp_path: Path
+) -> None:
+    missing = ("--local", tmp_path / "missing", "--bundle", tiny_bundle)
+    assert "no such folder" in run("search", "red", "-c", "photos", *missing).failed()
+    assert not (tmp_path / "missing").exists()
+    assert run("ingest", pictures, "-c", "photos", *missing).code == 0
+
+
+def test_a_bundle_that_is_missing_or_corrupt_is_named_in_one_line(
+    run: Callable[..., Ran], tiny_bundle: Path, pictures: Path, tmp_path: Path
+) -> None:
+    def ingest(bundle: Path) -> str:
+        return run("ingest", pictures, "-c", "photos", "--local", tmp_path / "data", "--bundle", bundle).failed()
+
+    assert "no such folder" in ingest(tmp_path / "nowhere")
+    (tmp_path / "empty").mkdir()
+    assert "bundle.json" in ingest(tmp_path / "empty")
+    corrupt = tmp_path / "corrupt"
+    corrupt.mkdir()
+    for path in tiny_bundle.rglob("*"):
+        if path.is_file():
+            copy = corrupt / path.relative_to(tiny_bundle)
+            copy.parent.mkdir(exist_ok=True, parents=True)
+            copy.write_bytes(path.read_bytes())
+    (corrupt / "image.onnx").write_bytes(b"corrupt")
+    assert "image.onnx" in ingest(corrupt)
+
+
+def test_a_data_folder_that_is_in_use_is_reported_in_one_line(
+    run: Callable[..., Ran], tiny_bundle: Path, tmp_path: Path
+) -> None:
+    with local_server(tmp_path / "data", tiny_bundle):
+        assert run("collections", "list", "--local", tmp_path / "data").failed()

@@ -1,0 +1,329 @@
+"""Every method of both clients against a real server."""
+
+from __future__ import annotations
+
+import io
+import itertools
+import socket
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from tests.support.pictures import solid
+from twinlens.client import NewItem, Part, TwinlensError
+
+_numbers = itertools.count()
+
+
+@pytest.fixture
+def photos(client: Any) -> Iterator[str]:
+    """A collection of four coloured pictures with captions."""
+    name = f"photos-{next(_numbers)}"
+    client.create_collection(name)
+    items = [
+        NewItem(id=colour, image=solid(colour), caption=f"a {colour} wall", metadata={"hue": colour, "n": 3})
+        for colour in ("red", "green", "blue", "yellow")
+    ]
+    assert client.upsert(name, items).stored == 4
+    yield name
+    client.delete_collection(name)
+
+
+def test_embeds_pictures_in_order_as_unit_vectors(client: Any, tmp_path: Path) -> None:
+    path = tmp_path / "red.png"
+    path.write_bytes(solid("red"))
+    picture = Image.open(io.BytesIO(solid("red")))
+    batch = client.embed_images([path, solid("blue"), str(path), picture])
+    assert batch.vectors.shape == (4, 32)
+    assert batch.vectors.dtype == np.float32
+    np.testing.assert_allclose(np.linalg.norm(batch.vectors, axis=1), 1, atol=1e-5)
+    np.testing.assert_allclose(batch.vectors[0], batch.vectors[2])
+    np.testing.assert_allclose(batch.vectors[0], batch.vectors[3])
+    assert batch.vectors[0] @ batch.vectors[1] < 0.9
+    assert not batch.errors
+    assert batch.model.name == "fake"
+
+
+def test_a_picture_that_fails_is_a_row_of_nan_and_the_others_are_not_affected(client: Any, tmp_path: Path) -> None:
+    batch = client.embed_images([tmp_path / "missing.png", solid("red"), b"no picture", b"", solid("blue")])
+    assert sorted(batch.errors) == [0, 2, 3]
+    assert {error.reason for error in batch.errors.values()} == {"INVALID_IMAGE"}
+    assert "missing.png" in batch.errors[0].message
+    assert np.isnan(batch.vectors[[0, 2, 3]]).all()
+    assert np.isfinite(batch.vectors[[1, 4]]).all()
+
+
+def test_a_batch_of_which_nothing_can_be_sent_fails_item_by_item(client: Any, tmp_path: Path) -> None:
+    batch = client.embed_images([tmp_path / "a.png", tmp_path / "b.png"])
+    assert sorted(batch.errors) == [0, 1]
+    assert batch.vectors.shape == (2, 0)
+    assert batch.model is None
+
+
+def test_embeds_texts_beside_pictures_of_what_they_name(client: Any) -> None:
+    texts = client.embed_texts(["red", "", "a half \ud800 pair", "word " * 100])
+    assert texts.errors[1].reason == "INVALID_TEXT"
+    assert texts.errors[2].reason == "INVALID_TEXT"
+    assert texts.truncated == (3,)
+    reds, blues = client.embed_images([solid("red"), solid("blue")]).vectors
+    assert texts.vectors[0] @ reds > texts.vectors[0] @ blues
+
+
+@pytest.mark.parametrize("exact", [False, True])
+def test_searches_by_text_picture_vector_and_item(client: Any, photos: str, exact: bool) -> None:
+    vector = client.embed_images([solid("green")]).vectors[0]
+    assert client.search(photos, text="green", exact=exact)[0].id == "green"
+    assert client.search(photos, image=solid("green"), exact=exact)[0].id == "green"
+    assert client.search(photos, vector=vector * 7, exact=exact)[0].id == "green"
+    assert client.search(photos, item="green", exact=exact)[0].id == "green"
+
+
+def test_a_hit_brings_what_is_stored_with_it(client: Any, photos: str) -> None:
+    (hit,) = client.search(photos, text="blue", top_k=1)
+    assert (hit.id, hit.caption, dict(hit.metadata)) == ("blue", "a blue wall", {"hue": "blue", "n": 3})
+    assert -1 <= hit.score <= 1 + 1e-6
+
+
+def test_hits_come_best_first_and_as_many_as_asked_for(client: Any, photos: str) -> None:
+    hits = client.search(photos, text="red", top_k=3)
+    assert len(hits) == 3
+    assert [hit.score for hit in hits] == sorted((hit.score for hit in hits), reverse=True)
+    assert len(client.search(photos, text="red", top_k=100)) == 4
+
+
+def test_a_negative_part_pushes_away(client: Any, photos: str) -> None:
+    parts = [Part(text="yellow"), Part(text="red"), Part(image=solid("red"), weight=-2.0)]
+    assert client.search(photos, parts=parts)[0].id == "yellow"
+    assert client.search(photos, text="yellow", parts=[Part(item="red", weight=-0.5)])[-1].id == "red"
+
+
+def test_searches_captions_when_asked_to(client: Any, photos: str) -> None:
+    assert client.search(photos, text="a red wall", modality="text")[0].score == pytest.approx(1, abs=1e-5)
+    part = Part(item="red", item_modality="text")
+    assert client.search(photos, parts=[part], modality="text")[0].id == "red"
+
+
+def test_hits_below_the_least_score_are_left_out(client: Any, photos: str) -> None:
+    assert [hit.id for hit in client.search(photos, item="red", min_score=0.99)] == ["red"]
+
+
+@pytest.mark.parametrize(
+    ("query", "code"),
+    [
+        ({"text": ""}, "INVALID_ARGUMENT"),
+        ({"text": " \n"}, "INVALID_ARGUMENT"),
+        ({}, "INVALID_ARGUMENT"),
+        ({"parts": [Part()]}, "INVALID_ARGUMENT"),
+        ({"parts": [Part(text="a", item="b")]}, "INVALID_ARGUMENT"),
+        ({"text": "red", "top_k": 0}, "INVALID_ARGUMENT"),
+        ({"text": "red", "top_k": -5}, "INVALID_ARGUMENT"),
+        ({"text": "red", "modality": "sound"}, "INVALID_ARGUMENT"),
+        ({"text": "red", "parts": [Part(text="red", weight=-1)]}, "INVALID_ARGUMENT"),
+        ({"image": b"no picture"}, "INVALID_ARGUMENT"),
+        ({"image": "/no/such/file.png"}, "INVALID_ARGUMENT"),
+        ({"vector": np.zeros(32)}, "INVALID_ARGUMENT"),
+        ({"vector": np.ones(31)}, "INVALID_ARGUMENT"),
+        ({"vector": np.ones((2, 32))}, "INVALID_ARGUMENT"),
+        ({"vector": ["a"]}, "INVALID_ARGUMENT"),
+        ({"item": "nobody"}, "NOT_FOUND"),
+    ],
+)
+def test_a_query_of_no_use_ends_in_one_line(client: Any, photos: str, query: dict[str, Any], code: str) -> None:
+    with pytest.raises(TwinlensError) as caught:
+        client.search(photos, **query)
+    assert caught.value.code == code
+    assert caught.value.message
+    assert "\n" not in str(caught.value)
+
+
+def test_an_unknown_collection_is_not_found(client: Any) -> None:
+    for call in (
+        lambda: client.search("nowhere", text="red"),
+        lambda: client.get_collection("nowhere"),
+        lambda: client.delete_collection("nowhere"),
+        lambda: client.upsert("nowhere", [NewItem(caption="a")]),
+        lambda: client.get_item("nowhere", "a"),
+        lambda: list(client.list_items("nowhere")),
+        lambda: client.delete_items("nowhere", ["a"]),
+    ):
+        with pytest.raises(TwinlensError) as caught:
+            call()
+        assert caught.value.code == "NOT_FOUND"
+        assert "nowhere" in caught.value.message
+
+
+def test_one_query_of_a_batch_fails_alone(client: Any, photos: str) -> None:
+    found, lost, mixed = client.search_batch(
+        photos, ["red", Part(item="nobody"), [Part(text="red"), Part(text="blue", weight=2)]], top_k=1
+    )
+    assert (found.hits[0].id, found.error) == ("red", None)
+    assert (lost.hits, lost.error.reason) == ((), "NOT_FOUND")
+    assert mixed.hits[0].id == "blue"
+    assert client.search_batch(photos, []) == []
+
+
+def test_classifies_pictures_in_order(client: Any) -> None:
+    labels = ["red", "green", "blue"]
+    results = client.classify([solid("blue"), b"broken", solid("red", "JPEG")], labels)
+    assert [result.scores[0].label if result.scores else None for result in results] == ["blue", None, "red"]
+    assert results[1].error.reason == "INVALID_IMAGE"
+    probabilities = [score.probability for score in results[0].scores]
+    assert probabilities == sorted(probabilities, reverse=True)
+    assert sum(probabilities) == pytest.approx(1, abs=1e-4)
+
+
+def test_classifies_with_templates_top_k_and_each_label_on_its_own(client: Any) -> None:
+    (result,) = client.classify([solid("red")], ["red", "green"], templates=["{} paint", "a {} thing"], top_k=1)
+    assert [score.label for score in result.scores] == ["red"]
+    (alone,) = client.classify([solid("red")], ["red"], multi_label=True)
+    assert 0 < alone.scores[0].probability <= 1
+
+
+@pytest.mark.parametrize("labels", [[], "red", ["red", "red"], ["red", ""]])
+def test_labels_that_cannot_be_told_apart_are_refused(client: Any, labels: Any) -> None:
+    with pytest.raises(TwinlensError) as caught:
+        client.classify([solid("red")], labels)
+    assert caught.value.code == "INVALID_ARGUMENT"
+
+
+def test_a_collection_is_created_listed_described_and_deleted(client: Any) -> None:
+    made = client.create_collection("short-lived")
+    assert (made.id, made.item_count, made.dimension) == ("short-lived", 0, 32)
+    assert made.create_time.tzinfo is not None
+    with pytest.raises(TwinlensError) as caught:
+        client.create_collection("short-lived")
+    assert caught.value.code == "ALREADY_EXISTS"
+    assert "short-lived" in [each.id for each in client.list_collections()]
+    assert client.get_collection("short-lived") == made
+    client.delete_collection("short-lived")
+    assert "short-lived" not in [each.id for each in client.list_collections()]
+
+
+def test_a_malformed_collection_id_is_refused(client: Any) -> None:
+    with pytest.raises(TwinlensError) as caught:
+        client.create_collection("No Good!")
+    assert caught.value.code == "INVALID_ARGUMENT"
+
+
+def test_items_that_fail_keep_their_position_and_the_others_are_stored(
+    client: Any, photos: str, tmp_path: Path
+) -> None:
+    report = client.upsert(
+        photos,
+        [
+            NewItem(id="a", image=tmp_path / "missing.png"),
+            NewItem(id="b", image=solid("red")),
+            NewItem(id="c", image=b"broken"),
+            NewItem(id="d", caption="words", metadata={"when": object()}),
+            NewItem(id="e"),
+            NewItem(id="f", caption="only words"),
+            NewItem(id="g\n", caption="words"),
+        ],
+    )
+    assert report.stored == 2
+    assert [(failure.position, failure.id, failure.reason) for failure in report.failures] == [
+        (0, "a", "INVALID_IMAGE"),
+        (2, "c", "INVALID_IMAGE"),
+        (3, "d", "INVALID_INPUT"),
+        (4, "e", "INVALID_INPUT"),
+        (6, "g\n", "INVALID_INPUT"),
+    ]
+    assert {"b", "f"} < {item.id for item in client.list_items(photos)}
+
+
+def test_an_item_comes_back_as_it_was_stored(client: Any, photos: str) -> None:
+    data = solid("yellow", "WEBP")
+    metadata = {"year": 2020, "share": 0.5, "tags": ["a", None, True], "where": {"city": "Bern"}, "ok": False}
+    client.upsert(photos, [NewItem(id="x/y z.webp", image=data, caption="é", uri="s3://b/k", metadata=metadata)])
+    item = client.get_item(photos, "x/y z.webp", include_image=True)
+    assert (item.id, item.caption, item.uri, dict(item.metadata)) == ("x/y z.webp", "é", "s3://b/k", metadata)
+    assert item.image == data
+    assert client.get_item(photos, "x/y z.webp").image is None
+
+
+def test_an_item_without_an_id_is_known_by_its_content_and_stored_once(client: Any, photos: str) -> None:
+    before = client.get_collection(photos).item_count
+    for _ in range(2):
+        assert client.upsert(photos, [NewItem(image=solid("red", size=(9, 9)))]).stored == 1
+    assert client.get_collection(photos).item_count == before + 1
+
+
+def test_the_later_of_two_items_of_one_id_stays(client: Any, photos: str) -> None:
+    client.upsert(photos, (NewItem(id="twice", caption=caption) for caption in ("first", "second")))
+    assert client.get_item(photos, "twice").caption == "second"
+
+
+def test_items_are_listed_over_all_pages_by_id(client: Any, photos: str) -> None:
+    assert [item.id for item in client.list_items(photos, page_size=3)] == ["blue", "green", "red", "yellow"]
+
+
+def test_deleting_counts_what_was_there(client: Any, photos: str) -> None:
+    assert client.delete_items(photos, ["red", "nobody"]) == 1
+    with pytest.raises(TwinlensError) as caught:
+        client.get_item(photos, "red")
+    assert caught.value.code == "NOT_FOUND"
+    assert client.delete_items(photos, []) == 0
+
+
+def test_tells_which_models_there_are(client: Any) -> None:
+    (only,) = client.models()
+    assert (only.info.name, only.active) == ("fake", True)
+    assert only.manifest["name"] == "fake"
+    assert client.model() == client.model("fake") == only
+    with pytest.raises(TwinlensError) as caught:
+        client.model("other")
+    assert caught.value.code == "NOT_FOUND"
+
+
+def test_a_server_that_is_not_there_is_reported_in_one_line(open_client: Callable[..., Any]) -> None:
+    with open_client("127.0.0.1:1") as client, pytest.raises(TwinlensError) as caught:
+        client.list_collections()
+    assert caught.value.code == "UNAVAILABLE"
+    assert str(caught.value) == "no server answers at 127.0.0.1:1 (Connection refused)"
+
+
+def test_waiting_for_a_server_that_does_not_come_ends(open_client: Callable[..., Any]) -> None:
+    with open_client("127.0.0.1:1") as client, pytest.raises(TwinlensError) as caught:
+        client.wait_ready(timeout_s=0.05)
+    assert caught.value.code == "UNAVAILABLE"
+
+
+def test_waiting_for_a_server_that_is_there_returns(client: Any) -> None:
+    client.wait_ready()
+
+
+def test_a_call_that_takes_too_long_ends(open_client: Callable[..., Any]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:  # takes connections and never says a word
+        target = f"127.0.0.1:{silent.getsockname()[1]}"
+        with open_client(target, timeout_s=0.1) as client, pytest.raises(TwinlensError) as caught:
+            client.embed_texts(["red"])
+    assert caught.value.code == "DEADLINE_EXCEEDED"
+    assert str(caught.value) == f"{target} did not answer within 0.1 s"
+
+
+def test_a_closed_client_says_so(open_client: Callable[..., Any], target: str) -> None:
+    with open_client(target) as client:
+        client.close()
+        with pytest.raises(TwinlensError) as caught:
+            client.models()
+    assert caught.value.code == "CANCELLED"
+
+
+@pytest.mark.parametrize("target", ["nohost", "", "host:", ":5", "host:port", "http://host:1", "host:70000"])
+def test_what_is_no_address_is_refused_at_once(open_client: Callable[..., Any], target: str) -> None:
+    with pytest.raises(TwinlensError) as caught:
+        open_client(target)
+    assert caught.value.code == "INVALID_ARGUMENT"
+
+
+def test_an_error_in_the_callers_iterable_is_the_callers(client: Any, photos: str) -> None:
+    def items() -> Iterator[NewItem]:
+        yield NewItem(caption="one")
+        raise KeyError("mine")
+
+    with pytest.raises(KeyError, match="mine"):
+        client.upsert(photos, items())

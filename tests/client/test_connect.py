@@ -1,0 +1,79 @@
+"""Which server the options of a command name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+import typer
+
+from twinlens.client import TwinlensError
+from twinlens.client import connect as connecting
+from twinlens.client.connect import connect, register_local
+
+
+@pytest.fixture
+def started(monkeypatch: pytest.MonkeyPatch, target: str) -> list[tuple[Path | None, Path | None]]:
+    """What a local server was started with."""
+    monkeypatch.setattr(connecting, "_local", [])
+    monkeypatch.delenv("TWINLENS_SERVER", raising=False)
+    calls: list[tuple[Path | None, Path | None]] = []
+
+    @contextmanager
+    def factory(data: Path | None, bundle: Path | None) -> Iterator[str]:
+        calls.append((data, bundle))
+        yield target
+
+    register_local(factory)
+    return calls
+
+
+def test_a_server_named_is_connected_to(started: list[tuple[Path | None, Path | None]], target: str) -> None:
+    with connect(target) as client:
+        assert client.target == target
+        client.models()
+    assert started == []
+
+
+def test_a_folder_is_served_with_its_bundle(
+    started: list[tuple[Path | None, Path | None]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TWINLENS_SERVER", "127.0.0.1:1")  # an option goes before the environment
+    with connect(local=tmp_path) as client:
+        client.models()
+    with connect(local=str(tmp_path / "new"), bundle=tmp_path, create=True):
+        pass
+    with connect(bundle=tmp_path):
+        pass
+    assert started == [(tmp_path, None), (tmp_path / "new", tmp_path), (None, tmp_path)]
+
+
+def test_no_server_and_two_servers_are_wrong_usage(
+    started: list[tuple[Path | None, Path | None]], tmp_path: Path
+) -> None:
+    with pytest.raises(typer.BadParameter), connect():
+        pass
+    with pytest.raises(typer.BadParameter), connect("a:1", tmp_path):
+        pass
+    with pytest.raises(typer.BadParameter), connect("a:1", bundle=tmp_path):
+        pass
+    assert started == []
+
+
+def test_a_folder_that_is_missing_is_not_made(started: list[tuple[Path | None, Path | None]], tmp_path: Path) -> None:
+    missing = tmp_path / "a"
+    for local, bundle in ((missing, None), (None, missing), (tmp_path, missing)):
+        with pytest.raises(TwinlensError, match="no such folder"), connect(local=local, bundle=bundle):
+            pass
+    assert started == []
+
+
+def test_without_the_program_around_it_the_client_knows_no_server(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(connecting, "_local", [])
+    with pytest.raises(TwinlensError) as caught, connect(local=tmp_path):
+        pass
+    assert caught.value.code == "FAILED_PRECONDITION"

@@ -1,0 +1,112 @@
+"""What is tried again and what never is, on a server that fails as it is told to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import grpc
+import pytest
+
+from twinlens.client import NewItem, TwinlensError
+from twinlens.v1 import collection_pb2, collection_pb2_grpc, content_pb2, embedding_pb2, embedding_pb2_grpc
+
+
+class Failing(embedding_pb2_grpc.EmbeddingServiceServicer, collection_pb2_grpc.CollectionServiceServicer):
+    """Answers each call with the next status of a list, and well when the list is used up."""
+
+    def __init__(self) -> None:
+        self.statuses: list[grpc.StatusCode] = []
+        self.calls = 0
+
+    def _answer(self, context: Any) -> None:
+        self.calls += 1
+        if self.statuses:
+            context.abort(self.statuses.pop(0), "told to")
+
+    def Embed(self, request: embedding_pb2.EmbedRequest, context: Any) -> embedding_pb2.EmbedResponse:  # noqa: N802
+        self._answer(context)
+        vector = content_pb2.Vector(values=[1.0])
+        results = [embedding_pb2.EmbedResult(embedding=vector) for _ in request.inputs]
+        return embedding_pb2.EmbedResponse(model=content_pb2.ModelInfo(dimension=1), results=results)
+
+    def UpsertItems(self, request_iterator: Any, context: Any) -> Any:  # noqa: N802
+        stored = sum(len(message.items) for message in request_iterator)
+        self._answer(context)
+        return collection_pb2.UpsertItemsResponse(stored_count=stored)
+
+
+@pytest.fixture
+def failing() -> Iterator[tuple[Failing, str]]:
+    servicer = Failing()  # type: ignore[abstract]  # the stubs' generator marks what is not written as abstract
+    with ThreadPoolExecutor(max_workers=2) as pool:
+        server = grpc.server(pool, options=[("grpc.max_receive_message_length", 64 * 2**20)])
+        embedding_pb2_grpc.add_EmbeddingServiceServicer_to_server(servicer, server)
+        collection_pb2_grpc.add_CollectionServiceServicer_to_server(servicer, server)
+        port = server.add_insecure_port("127.0.0.1:0")
+        server.start()
+        yield servicer, f"127.0.0.1:{port}"
+        server.stop(None).wait()
+
+
+@pytest.mark.parametrize("status", [grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.RESOURCE_EXHAUSTED])
+def test_a_read_is_tried_again_where_the_server_is_away_or_full(
+    open_client: Callable[..., Any], failing: tuple[Failing, str], status: grpc.StatusCode
+) -> None:
+    servicer, target = failing
+    servicer.statuses = [status]
+    with open_client(target) as client:
+        assert client.embed_texts(["a"]).vectors.tolist() == [[1.0]]
+    assert servicer.calls == 2
+
+
+def test_a_request_bigger_than_the_usual_buffer_is_tried_again_too(
+    open_client: Callable[..., Any], failing: tuple[Failing, str]
+) -> None:
+    servicer, target = failing
+    servicer.statuses = [grpc.StatusCode.UNAVAILABLE]
+    with open_client(target) as client:
+        assert client.embed_images([b"x" * 3_000_000]).vectors.tolist() == [[1.0]]
+    assert servicer.calls == 2
+
+
+def test_trying_again_ends(open_client: Callable[..., Any], failing: tuple[Failing, str]) -> None:
+    servicer, target = failing
+    servicer.statuses = [grpc.StatusCode.RESOURCE_EXHAUSTED] * 10
+    with open_client(target) as client, pytest.raises(TwinlensError) as caught:
+        client.embed_texts(["a"])
+    assert caught.value.code == "RESOURCE_EXHAUSTED"
+    assert caught.value.message == "told to"
+    assert servicer.calls == 4
+
+
+@pytest.mark.parametrize("status", [grpc.StatusCode.INTERNAL, grpc.StatusCode.INVALID_ARGUMENT])
+def test_what_would_fail_again_is_not_tried_again(
+    open_client: Callable[..., Any], failing: tuple[Failing, str], status: grpc.StatusCode
+) -> None:
+    servicer, target = failing
+    servicer.statuses = [status]
+    with open_client(target) as client, pytest.raises(TwinlensError) as caught:
+        client.embed_texts(["a"])
+    assert caught.value.code == status.name
+    assert servicer.calls == 1
+
+
+def test_a_write_is_never_tried_again(open_client: Callable[..., Any], failing: tuple[Failing, str]) -> None:
+    servicer, target = failing
+    servicer.statuses = [grpc.StatusCode.UNAVAILABLE]
+    with open_client(target) as client, pytest.raises(TwinlensError) as caught:
+        client.upsert("photos", [NewItem(caption="a")])
+    assert caught.value.code == "UNAVAILABLE"
+    assert servicer.calls == 1
+
+
+def test_a_method_the_server_does_not_have_is_named(
+    open_client: Callable[..., Any], failing: tuple[Failing, str]
+) -> None:
+    _, target = failing
+    with open_client(target) as client, pytest.raises(TwinlensError) as caught:
+        client.models()
+    assert caught.value.code == "UNIMPLEMENTED"
+    assert target in caught.value.message

@@ -1,0 +1,125 @@
+"""Pictures, metadata and errors on their way to the wire and back."""
+
+from __future__ import annotations
+
+import io
+import math
+import pickle
+from pathlib import Path
+from typing import Any
+
+import grpc
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from PIL import Image
+
+from tests.support.pictures import solid
+from twinlens.client import ItemError, TwinlensError, convert
+from twinlens.client.errors import from_status
+from twinlens.client.images import MAX_IMAGE_BYTES, read_image
+from twinlens.client.metadata import from_struct, to_struct
+from twinlens.v1 import content_pb2
+
+_JSON: st.SearchStrategy[Any] = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**53) + 1, 2**53 - 1) | st.floats(allow_nan=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=10,
+)
+
+
+@given(st.dictionaries(st.text(), _JSON, max_size=4))
+def test_metadata_comes_back_as_it_went(metadata: dict[str, Any]) -> None:
+    assert from_struct(to_struct(metadata)) == metadata
+
+
+@pytest.mark.parametrize("value", [object(), b"bytes", {1: "number as key"}, "\ud800", 10**400, {"a": [{"b": {1, 2}}]}])
+def test_metadata_that_json_does_not_have_is_refused(value: Any) -> None:
+    with pytest.raises(TwinlensError):
+        to_struct({"key": value})
+
+
+def test_metadata_nested_deeper_than_a_message_can_be_is_refused() -> None:
+    nested: dict[str, Any] = {}
+    for _ in range(2000):
+        nested = {"in": nested}
+    with pytest.raises(TwinlensError, match="deep"):
+        to_struct(nested)
+
+
+def test_metadata_as_deep_as_allowed_can_be_read_again() -> None:
+    nested: dict[str, Any] = {}
+    for _ in range(24):
+        nested = {"in": nested}
+    with pytest.raises(TwinlensError, match="deep"):
+        to_struct({"in": nested})
+    struct = to_struct(nested)
+    assert type(struct).FromString(struct.SerializeToString()) == struct
+
+
+@pytest.mark.parametrize("mode", ["1", "L", "LA", "P", "RGB", "RGBA", "CMYK", "YCbCr", "LAB", "I", "F", "I;16"])
+def test_a_pillow_picture_of_any_mode_travels_without_loss(mode: str) -> None:
+    values = np.random.default_rng(0).integers(0, 256, (7, 5, 4), dtype=np.uint8)
+    direct = {"I": np.int32, "F": np.float32, "I;16": np.uint16}
+    if mode in direct:
+        picture = Image.fromarray(values[..., 0].astype(direct[mode]))
+    elif mode == "LAB":
+        picture = Image.frombytes("LAB", (5, 7), values[..., :3].tobytes())
+    else:
+        picture = Image.fromarray(values).convert("RGB").convert(mode) if mode != "RGBA" else Image.fromarray(values)
+    assert picture.mode == mode
+    data = read_image(picture)
+    assert isinstance(data, bytes)
+    with Image.open(io.BytesIO(data)) as back:
+        assert back.size == picture.size
+        assert back.mode == mode
+        assert np.array_equal(np.asarray(back), np.asarray(picture))
+
+
+def test_a_picture_is_read_from_a_path_and_bytes_pass_unchanged(tmp_path: Path) -> None:
+    (tmp_path / "a.png").write_bytes(solid("red"))
+    assert read_image(tmp_path / "a.png") == read_image(str(tmp_path / "a.png")) == read_image(solid("red"))
+
+
+@pytest.mark.parametrize("name", ["missing.png", ".", "nul\0.png", "x" * 5000])
+def test_a_file_that_cannot_be_read_is_an_error_of_its_own(tmp_path: Path, name: str) -> None:
+    error = read_image(f"{tmp_path}/{name}")
+    assert isinstance(error, ItemError)
+    assert error.reason == "INVALID_IMAGE"
+    assert str(error) == error.message
+
+
+def test_a_picture_too_big_to_send_is_refused_before_it_is_read(tmp_path: Path) -> None:
+    with (tmp_path / "big.png").open("wb") as file:
+        file.truncate(MAX_IMAGE_BYTES + 1)
+    error = read_image(tmp_path / "big.png")
+    assert isinstance(error, ItemError)
+    assert "63 MiB" in error.message
+
+
+def test_what_is_no_picture_at_all_is_a_mistake_of_the_program() -> None:
+    with pytest.raises(TypeError, match="not int"):
+        read_image(3)  # type: ignore[arg-type]
+
+
+def test_an_error_is_one_line_and_survives_pickling() -> None:
+    error = pickle.loads(pickle.dumps(TwinlensError("NOT_FOUND", "no such\n thing")))  # noqa: S301
+    assert (error.code, error.message, str(error)) == ("NOT_FOUND", "no such thing", "no such thing")
+
+
+def test_a_status_without_a_text_still_says_something() -> None:
+    for code in grpc.StatusCode:
+        assert from_status(code, None, "host:1", 1.0).message
+
+
+def test_a_reason_of_a_newer_server_is_passed_on() -> None:
+    known = content_pb2.ItemError(reason=content_pb2.ERROR_REASON_INVALID_IMAGE, message="m")
+    assert convert.error(known) == ItemError("INVALID_IMAGE", "m")
+    newer = content_pb2.ItemError.FromString(b"\x08\x63\x12\x01m")  # reason 99
+    assert convert.error(newer) == ItemError("UNKNOWN", "m")
+
+
+def test_a_vector_keeps_its_numbers() -> None:
+    wire = convert.vector([0.1, -2.0, math.pi])
+    np.testing.assert_array_equal(np.asarray(wire.values, np.float32), np.array([0.1, -2.0, math.pi], np.float32))
