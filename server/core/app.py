@@ -37,7 +37,7 @@ class Application:
         self.admission = Admission(settings.max_items_in_flight, settings.max_bytes_in_flight)
         self.labels = LabelCache(self.engine, settings.label_cache_bytes)
         self.searcher = Searcher(self.engine, self.admission, self.io)
-        self.classifier = Classifier(self.engine, self.admission, self.labels)
+        self.classifier = Classifier(self.engine, self.admission, self.labels, self.io)
         self.upserter = Upserter(self.engine, self.io)
 
     async def embed(self, inputs: Sequence[Input], call: Call) -> list[Outcome]:

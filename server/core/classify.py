@@ -6,43 +6,47 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from twinlens.server.core.admission import Admission
 from twinlens.server.core.call import Call
-from twinlens.server.core.engine import Engine, Picture
+from twinlens.server.core.engine import Engine, Outcome, Picture
 from twinlens.server.core.errors import Code, ItemFailure, ServiceError, invalid_argument
-from twinlens.server.core.labels import DEFAULT_TEMPLATE, PLACEHOLDER, LabelCache
+from twinlens.server.core.labels import DEFAULT_TEMPLATE, PLACEHOLDER, LabelCache, LabelVectors
+from twinlens.server.core.pool import WorkerPool
 from twinlens.server.core.scoring import probabilities
 
 MAX_LABELS = 10_000
 MAX_TEMPLATES = 256
 MAX_PROMPTS = 200_000
-
-
-@dataclass(frozen=True, slots=True)
-class Scored:
-    """One label of one picture."""
-
-    label: str
-    cosine: float
-    probability: float
+MAX_SCORES = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
 class Labelled:
-    """What became of one picture; scores are best first."""
+    """What became of one picture.
 
-    scores: Sequence[Scored] = ()
+    Attributes:
+        labels: Positions of labels in the request, best first, shape (k,); None where the picture failed.
+        cosines: Their cosines, shape (k,).
+        probabilities: Their probabilities, shape (k,).
+        failure: Why the picture failed.
+    """
+
+    labels: NDArray[np.int64] | None = None
+    cosines: NDArray[np.float64] | None = None
+    probabilities: NDArray[np.float64] | None = None
     failure: ItemFailure | None = None
 
 
 class Classifier:
     """Scores pictures against labels."""
 
-    def __init__(self, engine: Engine, admission: Admission, labels: LabelCache) -> None:
+    def __init__(self, engine: Engine, admission: Admission, labels: LabelCache, io: WorkerPool) -> None:
         self._engine = engine
         self._admission = admission
         self._labels = labels
+        self._io = io
 
     async def classify(
         self,
@@ -75,24 +79,32 @@ class Classifier:
             )
         prompts = list(templates) or [DEFAULT_TEMPLATE]
         check_labels(labels, prompts)
+        keep = min(top_k, len(labels)) if top_k else len(labels)
+        if len(pictures) * keep > MAX_SCORES:
+            raise invalid_argument(
+                f"{len(pictures)} images with {keep} labels each are more than {MAX_SCORES} scores; "
+                "send fewer images or set top_k"
+            )
         with self._admission.admit(len(pictures), sum(map(len, pictures))):
             vectors = await self._labels.get(labels, prompts, call)
             outcomes = await self._engine.embed([Picture(data) for data in pictures], call)
-        good = [i for i, outcome in enumerate(outcomes) if outcome.vector is not None]
+        return await self._io.submit(call.priority, self._score, outcomes, vectors, keep, multi_label)
+
+    def _score(
+        self, outcomes: Sequence[Outcome], vectors: LabelVectors, keep: int, multi_label: bool
+    ) -> list[Labelled]:
         results = [Labelled(failure=outcome.failure) for outcome in outcomes]
+        good = [i for i, outcome in enumerate(outcomes) if outcome.vector is not None]
         if not good:
             return results
         matrix = np.stack([np.asarray(outcomes[i].vector, dtype=np.float64) for i in good])
         cosines = np.clip(matrix @ vectors.labels.T.astype(np.float64), -1.0, 1.0)
         neutral = np.clip(matrix @ vectors.neutral.astype(np.float64), -1.0, 1.0)
         shares = probabilities(self._engine.manifest.scoring, cosines, multi_label=multi_label, neutral=neutral)
-        keep = min(top_k, len(labels)) if top_k else len(labels)
+        # Stable, so equal cosines keep the caller's order.
+        best = np.argsort(-cosines, axis=1, kind="stable")[:, :keep]
         for row, i in enumerate(good):
-            # Stable, so equal cosines keep the caller's order.
-            best = np.argsort(-cosines[row], kind="stable")[:keep]
-            results[i] = Labelled(
-                scores=[Scored(labels[j], float(cosines[row, j]), float(shares[row, j])) for j in best]
-            )
+            results[i] = Labelled(best[row], cosines[row, best[row]], shares[row, best[row]])
         return results
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -75,6 +75,7 @@ class Engine:
     def __init__(self, encoder: EncoderLike, *, max_batch: int, max_delay_s: float, prepare_threads: int) -> None:
         self.encoder = encoder
         self.manifest = encoder.manifest
+        self._max_batch = max_batch
         self._prepare = WorkerPool("prepare", prepare_threads)
         self.images: Batcher[Pixels, UnitVector] = Batcher(
             "image", self._run_images, max_batch=max_batch, max_delay_s=max_delay_s
@@ -113,9 +114,14 @@ class Engine:
     async def embed(self, inputs: Sequence[Input], call: Call) -> list[Outcome]:
         """Embeds inputs; outcomes come in the same order.
 
+        A call with more inputs than one batch takes is bulk work, whatever it says of itself: smaller calls overtake
+        it.
+
         Raises:
             ServiceError: if the whole call cannot be answered (its deadline passed).
         """
+        if len(inputs) > self._max_batch:
+            call = replace(call, priority=Priority.BULK)
         outcomes: list[Outcome | ServiceError | None] = [None] * len(inputs)
         pictures = [(i, entry) for i, entry in enumerate(inputs) if isinstance(entry, Picture)]
         texts = [(i, entry) for i, entry in enumerate(inputs) if isinstance(entry, Text)]

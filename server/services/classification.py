@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from twinlens.server.core.app import Application
 from twinlens.server.core.call import current_call
 from twinlens.server.core.classify import Labelled
-from twinlens.server.core.errors import invalid_argument
+from twinlens.server.core.errors import ItemFailure, Reason, invalid_argument
 from twinlens.server.services import convert
 from twinlens.server.services.interceptor import Context
 from twinlens.v1 import classification_pb2, classification_pb2_grpc
@@ -28,24 +30,34 @@ class ClassificationService(classification_pb2_grpc.ClassificationServiceService
             raise invalid_argument(f"a request has 1 to {MAX_IMAGES} images, not {len(request.images)}")
         if request.top_k < 0:
             raise invalid_argument(f"top_k must not be negative; it is {request.top_k}")
+        call, labels = current_call(), list(request.labels)
         results = await self._app.classifier.classify(
             request.images,
-            list(request.labels),
+            labels,
             list(request.templates),
             top_k=request.top_k,
             multi_label=request.multi_label,
-            call=current_call(),
-        )
-        return classification_pb2.ClassifyResponse(
-            model=convert.model_info(self._app.engine.manifest), results=[_result(entry) for entry in results]
+            call=call,
         )
 
+        def reply() -> classification_pb2.ClassifyResponse:
+            return classification_pb2.ClassifyResponse(
+                model=convert.model_info(self._app.engine.manifest),
+                results=[_result(entry, labels) for entry in results],
+            )
 
-def _result(labelled: Labelled) -> classification_pb2.ClassifyResult:
+        # Up to a million scores: not on the event loop.
+        return await self._app.io.submit(call.priority, reply)
+
+
+def _result(labelled: Labelled, labels: Sequence[str]) -> classification_pb2.ClassifyResult:
+    if labelled.labels is None or labelled.cosines is None or labelled.probabilities is None:
+        failure = labelled.failure or ItemFailure(Reason.INTERNAL, "no scores")
+        return classification_pb2.ClassifyResult(error=convert.item_error(failure))
+    rows = zip(labelled.labels.tolist(), labelled.cosines.tolist(), labelled.probabilities.tolist(), strict=True)
     return classification_pb2.ClassifyResult(
         scores=[
-            classification_pb2.LabelScore(label=score.label, cosine=score.cosine, probability=score.probability)
-            for score in labelled.scores
-        ],
-        error=None if labelled.failure is None else convert.item_error(labelled.failure),
+            classification_pb2.LabelScore(label=labels[position], cosine=cosine, probability=probability)
+            for position, cosine, probability in rows
+        ]
     )

@@ -48,9 +48,14 @@ class SearchService(search_pb2_grpc.SearchServiceServicer):
         call = current_call()
         collection = await self._app.collection(request.collection, call)
         answers = await self._app.searcher.search(collection, queries, options, call)
-        return search_pb2.SearchResponse(
-            model=convert.model_info(self._app.engine.manifest), results=[_result(answer) for answer in answers]
-        )
+
+        def reply() -> search_pb2.SearchResponse:
+            return search_pb2.SearchResponse(
+                model=convert.model_info(self._app.engine.manifest), results=[_result(answer) for answer in answers]
+            )
+
+        # Thousands of hits with their metadata: not on the event loop.
+        return await self._app.io.submit(call.priority, reply)
 
 
 def _part(part: search_pb2.QueryPart) -> Part:

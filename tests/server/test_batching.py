@@ -22,7 +22,7 @@ def encoder() -> WatchedEncoder:
 
 @pytest_asyncio.fixture
 async def served(data: Path, encoder: WatchedEncoder) -> AsyncIterator[Running]:
-    async with run_server(data, encoder, max_batch=8, max_items_in_flight=16, max_delay_ms=0) as running:
+    async with run_server(data, encoder, max_batch=8, max_items_in_flight=17, max_delay_ms=0) as running:
         yield running
 
 
@@ -93,14 +93,14 @@ async def test_an_expired_call_is_dropped_before_it_runs(served: Running, encode
 
 async def test_a_full_server_refuses_at_once_and_recovers(served: Running, encoder: WatchedEncoder) -> None:
     encoder.hold()
-    accepted = asyncio.ensure_future(served.embed(*(f"text {i}" for i in range(15))))
+    accepted = asyncio.ensure_future(served.embed(*(f"text {i}" for i in range(16))))
     await encoder.entered()
     with pytest.raises(grpc.aio.AioRpcError) as caught:
         await served.embed("one", "two")
     assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
     assert int(dict(caught.value.trailing_metadata())["grpc-retry-pushback-ms"]) > 0
     encoder.release()
-    assert len((await accepted).results) == 15
+    assert len((await accepted).results) == 16
     assert len((await served.embed("one", "two")).results) == 2
 
 
@@ -150,6 +150,18 @@ async def test_searching_overtakes_bulk_writing(served: Running, encoder: Watche
     await asyncio.gather(asked, writing)
     assert encoder.text_batches[:2] == [8, 1]
     assert (await writing).stored_count == 32
+
+
+async def test_a_small_call_overtakes_a_large_one(served: Running, encoder: WatchedEncoder) -> None:
+    encoder.hold()
+    large = asyncio.ensure_future(served.embed(*(f"text {i}" for i in range(16))))
+    await encoder.entered()
+    await until(lambda: len(served.app.engine.texts) == 8)
+    small = asyncio.ensure_future(served.embed("small"))
+    await until(lambda: len(served.app.engine.texts) == 9)
+    encoder.release()
+    await asyncio.gather(large, small)
+    assert encoder.text_batches == [8, 1, 8]
 
 
 async def test_a_message_over_the_limit_is_refused_and_the_server_lives_on(data: Path) -> None:

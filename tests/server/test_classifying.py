@@ -94,6 +94,15 @@ async def test_labels_that_cannot_be_meant_are_refused(served: Running, change: 
     assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
 
 
+async def test_more_scores_than_a_reply_can_hold_are_refused_with_the_way_out(served: Running) -> None:
+    labels = [f"label {i}" for i in range(1000)]
+    images = [picture("red", 2)] * 1001
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await classify(served, *images, labels=labels)
+    assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+    assert "top_k" in (caught.value.details() or "")
+
+
 @pytest.mark.parametrize("count", [0, 1025])
 async def test_too_few_and_too_many_pictures_are_refused(served: Running, count: int) -> None:
     with pytest.raises(grpc.aio.AioRpcError) as caught:

@@ -31,7 +31,9 @@ class ClassifyRequest(_message.Message):
     TOP_K_FIELD_NUMBER: _builtins.int
     MULTI_LABEL_FIELD_NUMBER: _builtins.int
     top_k: _builtins.int
-    """How many labels a picture, best first; 0 means all, and more than there are means all."""
+    """How many labels a picture, best first; 0 means all, and more than there are means all. Pictures times labels returned:
+    at most 1,000,000.
+    """
     multi_label: _builtins.bool
     """Each label is judged on its own instead of against the others. A sigmoid model always does so. A softmax model then
     chooses between the label and a prompt that says nothing (the templates around "thing"), so that a label's
