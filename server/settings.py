@@ -31,7 +31,7 @@ class Settings(BaseSettings):
     max_message_bytes: int = Field(default=64 * MIB, ge=MIB, le=2**31 - 1)
     max_batch: int = Field(default=16, ge=1, le=1024)
     max_delay_ms: float = Field(default=2.0, ge=0, le=1000)
-    max_items_in_flight: int = Field(default=4096, ge=1)
+    max_items_in_flight: int = Field(default=2048, ge=1)
     max_bytes_in_flight: int = Field(default=512 * MIB, ge=MIB)
     label_cache_bytes: int = Field(default=128 * MIB, ge=0)
     prepare_threads: int = Field(default=0, ge=0, le=256)

@@ -11,6 +11,7 @@ import numpy as np
 from twinlens.index.item import Modality
 from twinlens.server.core.call import Call
 from twinlens.server.core.engine import Input, Picture, Text
+from twinlens.server.core.lanes import Priority
 
 if TYPE_CHECKING:
     from twinlens.server.core.app import Application
@@ -40,7 +41,8 @@ async def fly(app: Application, picture: bytes, timeout_s: float) -> None:
     if engine.has_text_tower:
         inputs.append(Text("canary"))
     async with asyncio.timeout(timeout_s):
-        call = Call(request_id="canary", deadline_s=asyncio.get_running_loop().time() + timeout_s)
+        deadline_s = asyncio.get_running_loop().time() + timeout_s
+        call = Call(request_id="canary", deadline_s=deadline_s, priority=Priority.URGENT)
         outcomes = await engine.embed(inputs, call)
         for outcome in outcomes:
             if outcome.vector is None:

@@ -86,6 +86,7 @@ class Engine:
         # Pictures prepared but not yet encoded are large (600 kB at 224 px), so only so many exist at a time.
         # Bulk work has a window of its own and cannot take interactive work's.
         self._windows = {
+            Priority.URGENT: asyncio.Semaphore(1),
             Priority.INTERACTIVE: asyncio.Semaphore(4 * max_batch),
             Priority.BULK: asyncio.Semaphore(2 * max_batch),
         }

@@ -1,4 +1,4 @@
-"""A queue with two lanes: interactive work overtakes bulk work, and bulk work never starves."""
+"""A queue with lanes: interactive work overtakes bulk work, and bulk work never starves."""
 
 from __future__ import annotations
 
@@ -10,16 +10,17 @@ T = TypeVar("T")
 
 
 class Priority(IntEnum):
-    """Which lane."""
+    """Which lane. URGENT is the canary's alone: a full server is not a broken one."""
 
-    INTERACTIVE = 0
-    BULK = 1
+    URGENT = 0
+    INTERACTIVE = 1
+    BULK = 2
 
 
 class Lanes(Generic[T]):
     """First in, first out within a lane. Not thread-safe.
 
-    While both lanes hold work, every `bulk_every`-th turn is the bulk lane's.
+    While interactive and bulk work wait, every `bulk_every`-th turn is the bulk lane's.
     """
 
     def __init__(self, bulk_every: int = 4) -> None:
@@ -36,6 +37,8 @@ class Lanes(Generic[T]):
 
     def choose(self) -> Priority:
         """Whose turn it is, without taking it."""
+        if self._lanes[Priority.URGENT]:
+            return Priority.URGENT
         bulk, interactive = self._lanes[Priority.BULK], self._lanes[Priority.INTERACTIVE]
         if bulk and (not interactive or self._turns_without_bulk >= self._bulk_every - 1):
             return Priority.BULK
@@ -48,7 +51,7 @@ class Lanes(Generic[T]):
 
     def turn_taken(self, priority: Priority) -> None:
         """Tells whose turn it was."""
-        waiting = priority is Priority.INTERACTIVE and bool(self._lanes[Priority.BULK])
+        waiting = priority is not Priority.BULK and bool(self._lanes[Priority.BULK])
         self._turns_without_bulk = self._turns_without_bulk + 1 if waiting else 0
 
     def drain(self) -> list[T]:

@@ -164,6 +164,20 @@ async def test_a_small_call_overtakes_a_large_one(served: Running, encoder: Watc
     assert encoder.text_batches == [8, 1, 8]
 
 
+async def test_a_full_server_stays_healthy(served: Running, encoder: WatchedEncoder) -> None:
+    encoder.hold()
+    calls = [asyncio.ensure_future(served.embed("first"))]
+    await encoder.entered()
+    calls += [asyncio.ensure_future(served.embed(f"text {i}")) for i in range(16)]
+    await until(lambda: len(served.app.engine.texts) == 16)
+    canary = asyncio.ensure_future(served.server.health.check())
+    await until(lambda: len(served.app.engine.texts) == 17)
+    encoder.release()
+    assert await canary
+    await asyncio.gather(*calls)
+    assert encoder.text_batches[:2] == [1, 1]
+
+
 async def test_a_message_over_the_limit_is_refused_and_the_server_lives_on(data: Path) -> None:
     async with run_server(data, WatchedEncoder(), max_message_bytes=2**20) as served:
         with pytest.raises(grpc.aio.AioRpcError) as caught:
