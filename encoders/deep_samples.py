@@ -47,7 +47,8 @@ class DeepScale:
 
     def to_8_bit(self, samples: NDArray[Any]) -> NDArray[np.uint8]:
         """Scales samples; what is not a number becomes the low end, infinities the end on their side."""
-        values = samples.astype(np.float64)
+        with np.errstate(invalid="ignore"):  # a signalling NaN in the file would warn here
+            values = samples.astype(np.float64)
         if samples.dtype.kind == "f":
             values = np.nan_to_num(values, nan=self.low, posinf=self.high, neginf=self.low)
         span = self.high - self.low

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pytest
 from PIL import Image
@@ -128,6 +130,11 @@ class TestDeepSamples:
         decoded = decode_image(encode(samples, "TIFF"))[..., 0]
         np.testing.assert_array_equal(decoded, [[0, 255], [0, 255]])
 
+    def test_a_signalling_nan_is_no_warning(self) -> None:
+        bits = np.array([[0x7FA00000, 0, 0x3F800000, 0x3F000000]], dtype="<u4")  # a NaN, 0, 1 and a half
+        decoded = decode_image(tiff(bits.tobytes(), 4, 1, {258: 32, 339: 3}))
+        np.testing.assert_array_equal(decoded[0, :, 0], [0, 0, 255, 128])
+
     def test_floats_without_a_finite_value_are_black(self) -> None:
         assert decode_image(encode(np.full((3, 3), np.nan, np.float32), "TIFF")).max() == 0
 
@@ -162,6 +169,13 @@ class TestColourProfile:
     def test_a_profile_packed_in_an_unknown_way_counts_as_none(self) -> None:
         bad = chunk(b"iCCP", b"name\0\x07whatever")
         np.testing.assert_array_equal(decode_image(png(scene(), 8, 2, before=[bad])), scene())
+
+    def test_threads_may_share_a_profile(self) -> None:
+        data = encode(scene()[..., ::-1].copy(), "PNG", icc_profile=swapped_profile())
+        alone = decode_image(data)
+        with ThreadPoolExecutor(4) as pool:
+            for decoded in pool.map(decode_image, [data] * 60):
+                np.testing.assert_array_equal(decoded, alone)
 
     def test_a_profile_applies_to_the_colours_under_transparency(self) -> None:
         rgba = np.dstack([scene()[..., ::-1], np.full((48, 64), 255, np.uint8)])
