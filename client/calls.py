@@ -22,6 +22,7 @@ from twinlens.client.split import split
 from twinlens.v1 import classification_pb2, collection_pb2, embedding_pb2, model_pb2, search_pb2
 
 R = TypeVar("R")
+T = TypeVar("T")
 
 Service: TypeAlias = Literal["classification", "collection", "embedding", "model", "search"]
 
@@ -51,12 +52,12 @@ Plan: TypeAlias = Generator[Call, Any, R]
 
 def embed_images(images: Iterable[types.ImageInput]) -> Plan[types.EmbedBatch]:
     """Embeds pictures, those that can be read."""
-    return _embed(_image_input(image) for image in images)
+    return _embed(_image_input(image) for image in _several(images, "images"))
 
 
 def embed_texts(texts: Iterable[str]) -> Plan[types.EmbedBatch]:
     """Embeds texts."""
-    return _embed(_text_input(text) for text in texts)
+    return _embed(_text_input(text) for text in _several(texts, "texts"))
 
 
 def _image_input(image: types.ImageInput) -> embedding_pb2.EmbedInput | types.ItemError:
@@ -115,7 +116,7 @@ def search_batch(
         raise invalid(f"top_k must be at least 1, not {top_k}")
     max_count = max(1, min(MAX_QUERIES, MAX_HITS // top_k))
     results: list[types.QueryResult] = []
-    wires = (convert.query(query) for query in queries)
+    wires = (convert.query(query) for query in _several(queries, "queries"))
     for batch in split(wires, _size, max_count=max_count, max_bytes=MAX_BYTES):
         request = search_pb2.SearchRequest(
             collection=check_text(collection, "the collection's id"),
@@ -162,18 +163,19 @@ def classify(
     scores_each = min(top_k, len(labels)) if top_k > 0 else len(labels)
     max_count = max(1, min(MAX_INPUTS, MAX_SCORES // scores_each))
     results: list[types.Classification] = []
-    inputs = (read_image(image) for image in images)
+    inputs = (read_image(image) for image in _several(images, "images"))
     for batch in split(inputs, _size, max_count=max_count, max_bytes=MAX_BYTES):
         errors: dict[int, types.ItemError] = {}
-        sent = _keep(batch, errors, len(results))
-        results.extend(types.Classification(scores=(), error=errors.get(len(results) + i)) for i in range(len(batch)))
+        start = len(results)
+        sent = _keep(batch, errors, start)
+        results += [types.Classification(scores=(), error=errors.get(start + i)) for i in range(len(batch))]
         if not sent:
             continue
         request = classification_pb2.ClassifyRequest(
             images=[data for _, data in sent],
             labels=[check_text(label, "a label") for label in labels],
             templates=[check_text(template, "a template") for template in templates or ()],
-            top_k=top_k,
+            top_k=min(top_k, len(labels)),
             multi_label=multi_label,
         )
         response: classification_pb2.ClassifyResponse = yield Call("classification", "Classify", request)
@@ -264,7 +266,7 @@ def delete_items(collection: str, ids: Iterable[str]) -> Plan[int]:
     """Deletes items and counts those that existed."""
     check_text(collection, "the collection's id")
     deleted = 0
-    checked = (check_text(each, "an item's id") for each in ids)
+    checked = (check_text(each, "an item's id") for each in _several(ids, "ids"))
     for batch in split(checked, len, max_count=MAX_DELETED, max_bytes=MAX_BYTES):  # up to 4 bytes a character
         request = collection_pb2.DeleteItemsRequest(collection=collection, ids=batch)
         response: collection_pb2.DeleteItemsResponse = yield Call("collection", "DeleteItems", request, True)
@@ -286,13 +288,17 @@ def get_model(name: str) -> Plan[types.Model]:
     return convert.model(response.model)
 
 
+def _several(values: Iterable[T], name: str) -> Iterable[T]:
+    """The values; one text or one picture would be taken apart letter by letter, byte by byte."""
+    if isinstance(values, str | bytes):
+        raise TypeError(f"{name} is a list, not a single value: put it in brackets")
+    return values
+
+
 def _size(wire: Message | bytes | types.ItemError) -> int:
     if isinstance(wire, types.ItemError):
         return 0
     return len(wire) if isinstance(wire, bytes) else wire.ByteSize()
-
-
-T = TypeVar("T")
 
 
 def _keep(batch: Sequence[T | types.ItemError], errors: dict[int, types.ItemError], start: int) -> list[tuple[int, T]]:

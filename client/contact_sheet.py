@@ -110,13 +110,18 @@ def _thumbnail(data: bytes, side: int) -> Image | None:
 
 def _fit(draw: ImageDraw, text: str, font: FreeTypeFont | ImageFont, width: int) -> str:
     """The text on one line, shortened in its middle until it fits: the ends of ids and scores tell most."""
-    line = " ".join(text.split())
+    line = " ".join(text.split())[:2000]
     if draw.textlength(line, font=font) <= width:
         return line
-    keep = len(line)
-    while keep > 2:
-        keep -= 1
-        shown = f"{line[: keep // 2]}…{line[len(line) - (keep - keep // 2) :]}"
-        if draw.textlength(shown, font=font) <= width:
-            return shown
-    return "…"
+    fits, too_long = 0, len(line)
+    while too_long - fits > 1:
+        keep = (fits + too_long) // 2
+        if draw.textlength(_shortened(line, keep), font=font) <= width:
+            fits = keep
+        else:
+            too_long = keep
+    return _shortened(line, fits)
+
+
+def _shortened(line: str, keep: int) -> str:
+    return f"{line[: keep // 2]}…{line[len(line) - (keep - keep // 2) :]}"

@@ -15,7 +15,8 @@ def in_order(work: Callable[[T], R], inputs: Iterable[T], *, workers: int) -> It
     """Does `work` on each input in threads and yields the results in the order of the inputs.
 
     At most `workers` inputs are under way and as many results wait; the iterable is advanced no further, and in the
-    caller's thread. The first error ends it: what has not begun is dropped, what has is waited for.
+    caller's thread. The first error ends it at once: what has not begun is dropped, what has is not waited for (calls
+    end when their client is closed).
 
     Args:
         work: Called in several threads at once.
@@ -31,5 +32,7 @@ def in_order(work: Callable[[T], R], inputs: Iterable[T], *, workers: int) -> It
             pending.append(pool.submit(work, each))
         while pending:
             yield pending.popleft().result()
-    finally:
-        pool.shutdown(wait=True, cancel_futures=True)
+    except BaseException:
+        pool.shutdown(wait=False, cancel_futures=True)
+        raise
+    pool.shutdown()

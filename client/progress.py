@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -93,7 +94,8 @@ def progress(verb: str, count_all: Callable[[], int] | None = None) -> Iterator[
             count = count_all
 
             def learn_total() -> None:
-                bar.update(task, total=count())
+                with contextlib.suppress(Exception):  # a bar without a total: the job itself will say what is wrong
+                    bar.update(task, total=count())
 
             threading.Thread(target=learn_total, name="twinlens-count", daemon=True).start()
         yield _Bar(console, lambda count: bar.advance(task, count))

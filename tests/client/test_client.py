@@ -123,6 +123,9 @@ def test_hits_below_the_least_score_are_left_out(client: Any, photos: str) -> No
         ({"text": "red", "top_k": -5}, "INVALID_ARGUMENT"),
         ({"text": "red", "modality": "sound"}, "INVALID_ARGUMENT"),
         ({"text": "red", "parts": [Part(text="red", weight=-1)]}, "INVALID_ARGUMENT"),
+        ({"parts": [Part(text="red", weight=float("nan"))]}, "INVALID_ARGUMENT"),
+        ({"parts": [Part(text="red", weight=float("inf"))]}, "INVALID_ARGUMENT"),
+        ({"parts": [Part(text="red")] * 17}, "INVALID_ARGUMENT"),
         ({"image": b"no picture"}, "INVALID_ARGUMENT"),
         ({"image": "/no/such/file.png"}, "INVALID_ARGUMENT"),
         ({"vector": np.zeros(32)}, "INVALID_ARGUMENT"),
@@ -166,11 +169,14 @@ def test_one_query_of_a_batch_fails_alone(client: Any, photos: str) -> None:
     assert client.search_batch(photos, []) == []
 
 
-def test_classifies_pictures_in_order(client: Any) -> None:
+def test_classifies_pictures_in_order(client: Any, tmp_path: Path) -> None:
     labels = ["red", "green", "blue"]
-    results = client.classify([solid("blue"), b"broken", solid("red", "JPEG")], labels)
-    assert [result.scores[0].label if result.scores else None for result in results] == ["blue", None, "red"]
-    assert results[1].error.reason == "INVALID_IMAGE"
+    pictures = [solid("blue"), b"broken", solid("red", "JPEG"), b"", tmp_path / "missing.png", solid("green")]
+    results = client.classify(pictures, labels)
+    best = [result.scores[0].label if result.scores else None for result in results]
+    assert best == ["blue", None, "red", None, None, "green"]
+    assert [result.error.reason for result in results if result.error] == ["INVALID_IMAGE"] * 3
+    assert "missing.png" in results[4].error.message
     probabilities = [score.probability for score in results[0].scores]
     assert probabilities == sorted(probabilities, reverse=True)
     assert sum(probabilities) == pytest.approx(1, abs=1e-4)
@@ -318,6 +324,19 @@ def test_what_is_no_address_is_refused_at_once(open_client: Callable[..., Any], 
     with pytest.raises(TwinlensError) as caught:
         open_client(target)
     assert caught.value.code == "INVALID_ARGUMENT"
+
+
+def test_one_value_where_several_belong_is_a_mistake_of_the_program(client: Any) -> None:
+    for name, *arguments in (
+        ("embed_images", "cat.jpg"),
+        ("embed_images", solid("red")),
+        ("embed_texts", "a cat"),
+        ("classify", "cat.jpg", ["a"]),
+        ("search_batch", "photos", "a cat"),
+        ("delete_items", "photos", "red"),
+    ):
+        with pytest.raises(TypeError, match="brackets"):
+            getattr(client, name)(*arguments)
 
 
 def test_an_error_in_the_callers_iterable_is_the_callers(client: Any, photos: str) -> None:

@@ -49,7 +49,19 @@ def test_an_error_of_the_work_ends_it_and_is_the_callers() -> None:
     assert [next(results) for _ in range(3)] == [0, 1, 2]
     with pytest.raises(KeyError):
         next(results)
-    assert not [thread for thread in threading.enumerate() if thread.name.startswith("twinlens-client")]
+
+
+def test_an_error_does_not_wait_for_work_under_way() -> None:
+    go_on = threading.Event()
+
+    def work(number: int) -> None:
+        if number == 0:
+            raise KeyError(number)
+        assert go_on.wait(30)
+
+    with pytest.raises(KeyError):
+        next(in_order(work, range(2), workers=2))
+    go_on.set()  # reached while the other is still at work
 
 
 def test_an_error_of_the_inputs_is_the_callers() -> None:
