@@ -1,0 +1,90 @@
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from tests.support.tiny_bundle import PREPROCESS, TEXT
+from twinlens.encoders.manifest import FileEntry, ImageTower, PreprocessSpec, TextTower, TowerFiles, compute_space_id
+
+A, B = "a" * 64, "b" * 64
+IMAGE = ImageTower(files=TowerFiles(fp32="image.onnx"), preprocess=PREPROCESS)
+TOWER = TextTower(files=TowerFiles(fp32="text.onnx"), text=TEXT)
+FILES = {"image.onnx": A, "text.onnx": A, "tokenizer.json": A, "parity/manifest.json": A}
+
+
+def space(
+    changed: Mapping[str, str] | None = None,
+    *,
+    image: ImageTower | None = IMAGE,
+    text: TextTower | None = TOWER,
+    dimension: int = 4,
+) -> str:
+    listed = {**FILES, **(changed or {})}
+    files = tuple(FileEntry(path=path, sha256=digest, size=1) for path, digest in listed.items())
+    return compute_space_id(dimension, image, text, files)
+
+
+@pytest.mark.parametrize("name", ["image.onnx", "text.onnx", "tokenizer.json", "image.onnx.data", "text.onnx.data"])
+def test_weights_and_tokenizer_make_the_space(name: str) -> None:
+    assert space({name: B}) != space()
+
+
+@pytest.mark.parametrize("name", ["parity/manifest.json", "image.fp16.onnx", "image.int8.onnx", "LICENSE"])
+def test_parity_precision_variants_and_papers_do_not(name: str) -> None:
+    assert space({name: B}) == space()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"decode_contract": 2},
+        {"size": 24},
+        {"resize_size": 40},
+        {"resize_mode": "squash"},
+        {"interpolation": "bilinear"},
+        {"mean": (0.1, 0.5, 0.5)},
+        {"std": (0.5, 0.5, 0.6)},
+        {"fill": 9},
+    ],
+)
+def test_every_part_of_preprocessing_makes_the_space(change: dict[str, Any]) -> None:
+    changed = IMAGE.model_copy(update={"preprocess": PREPROCESS.model_copy(update=change)})
+    assert space(image=changed) != space()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"clean": "none"}, {"context_length": 9}, {"pad_id": 1}, {"pad_to_context": True}, {"attention_mask": False}],
+)
+def test_every_part_of_tokenising_makes_the_space(change: dict[str, Any]) -> None:
+    assert space(text=TOWER.model_copy(update={"text": TEXT.model_copy(update=change)})) != space()
+
+
+def test_where_the_tokenizer_lies_does_not_matter() -> None:
+    moved = TOWER.model_copy(update={"text": TEXT.model_copy(update={"tokenizer": "words.json"})})
+    assert space({"words.json": A, "tokenizer.json": B}, text=moved) == space()
+
+
+def test_towers_and_dimension_make_the_space() -> None:
+    assert len({space(), space(image=None), space(text=None), space(dimension=5)}) == 4
+
+
+def test_descriptions_of_a_tower_do_not() -> None:
+    assert space(image=IMAGE.model_copy(update={"architecture": "ViT", "pooling": "cls"})) == space()
+
+
+@pytest.mark.parametrize(
+    "change", [{"size": 0}, {"resize_size": 31}, {"std": (0.5, 0.0, 0.5)}, {"mean": (float("nan"), 0.5, 0.5)}]
+)
+def test_preprocessing_that_could_not_run_is_refused(change: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError):
+        PreprocessSpec(**{**PREPROCESS.model_dump(), **change})
+
+
+@pytest.mark.parametrize("path", ["/abs", "../up", "a/../b", "a//b", "./a", "a\\b", "", "a/"])
+def test_a_path_that_leaves_the_bundle_is_refused(path: str) -> None:
+    with pytest.raises(ValidationError):
+        FileEntry(path=path, sha256=A, size=0)
