@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -40,12 +41,12 @@ def contact_sheet(
     Example:
         >>> contact_sheet([("a cat", [(Path("cat.jpg").read_bytes(), "cat.jpg  0.31")])]).save("sheet.png")
     """
-    from PIL import Image, ImageDraw, ImageFont  # noqa: PLC0415 - only this needs Pillow
+    from PIL import Image, ImageDraw  # noqa: PLC0415 - only this needs Pillow
 
     across = columns if columns is not None else max((len(cells) for _, cells in rows), default=1) or 1
     if across < 1 or cell < 32:
         raise ValueError(f"a sheet needs columns >= 1 and cell >= 32, not {across} and {cell}")
-    title_font, caption_font = ImageFont.load_default(size=font_size * 4 / 3), ImageFont.load_default(size=font_size)
+    title_font, caption_font = _font(font_size * 4 / 3), _font(font_size)
     title_height, caption_height = int(font_size * 2.2), int(font_size * 1.8)
 
     lines = [_chunks(cells, across) for _, cells in rows]
@@ -68,6 +69,16 @@ def contact_sheet(
             top += line_height
         top += _GAP + (line_height if not row else 0)
     return sheet
+
+
+def _font(size: float) -> FreeTypeFont | ImageFont:
+    """A font of the machine that knows many scripts, or the one Pillow brings, which knows English."""
+    from PIL import ImageFont  # noqa: PLC0415
+
+    for name in ("DejaVuSans.ttf", "NotoSans-Regular.ttf", "LiberationSans-Regular.ttf", "Arial.ttf"):
+        with contextlib.suppress(OSError):
+            return ImageFont.truetype(name, size)
+    return ImageFont.load_default(size=size)
 
 
 def _chunks(cells: Sequence[tuple[bytes, str]], size: int) -> list[Sequence[tuple[bytes, str]]]:

@@ -98,7 +98,7 @@ def _title(text: str | None, image: Path | None, item: str | None, negative: lis
     parts = [*([f"“{text}”"] if text is not None else [])]
     parts += [f"like {image.name}"] if image is not None else []
     parts += [f"like {item}"] if item is not None else []
-    return " + ".join(parts) + "".join(f" − “{each}”" for each in negative)
+    return " + ".join(parts) + "".join(f" - “{each}”" for each in negative)
 
 
 def _save_sheet(client: Client, collection: str, title: str, query: Path | None, hits: list[Hit], out: Path) -> None:

@@ -166,6 +166,7 @@ def app() -> Any:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs a command line and returns its exit code: 0 only on success, 2 for wrong usage, 130 when interrupted."""
+    os.environ.setdefault("GRPC_VERBOSITY", "ERROR")  # its notices would stand between our lines on stderr
     try:
         command = app()
         if _COMPLETION in os.environ:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import grpc
@@ -37,17 +39,27 @@ class Failing(embedding_pb2_grpc.EmbeddingServiceServicer, collection_pb2_grpc.C
         return collection_pb2.UpsertItemsResponse(stored_count=stored)
 
 
-@pytest.fixture
-def failing() -> Iterator[tuple[Failing, str]]:
-    servicer = Failing()  # type: ignore[abstract]  # the stubs' generator marks what is not written as abstract
+@contextmanager
+def serving(servicer: Failing, address: str) -> Iterator[int]:
     with ThreadPoolExecutor(max_workers=2) as pool:
         server = grpc.server(pool, options=[("grpc.max_receive_message_length", 64 * 2**20)])
         embedding_pb2_grpc.add_EmbeddingServiceServicer_to_server(servicer, server)
         collection_pb2_grpc.add_CollectionServiceServicer_to_server(servicer, server)
-        port = server.add_insecure_port("127.0.0.1:0")
+        port = server.add_insecure_port(address)
         server.start()
-        yield servicer, f"127.0.0.1:{port}"
+        yield port
         server.stop(None).wait()
+
+
+def _failing() -> Failing:
+    return Failing()  # type: ignore[abstract]  # the stubs' generator marks what is not written as abstract
+
+
+@pytest.fixture
+def failing() -> Iterator[tuple[Failing, str]]:
+    servicer = _failing()
+    with serving(servicer, "127.0.0.1:0") as port:
+        yield servicer, f"127.0.0.1:{port}"
 
 
 @pytest.mark.parametrize("status", [grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.RESOURCE_EXHAUSTED])
@@ -110,3 +122,13 @@ def test_a_method_the_server_does_not_have_is_named(
         client.models()
     assert caught.value.code == "UNIMPLEMENTED"
     assert target in caught.value.message
+
+
+def test_a_client_that_is_told_to_waits_for_a_server_that_comes_later(
+    open_client: Callable[..., Any], tmp_path: Path
+) -> None:
+    target = f"unix:{tmp_path}/socket"
+    with open_client(target, wait_for_ready=True) as client, ThreadPoolExecutor(max_workers=1) as pool:
+        answer = pool.submit(client.embed_texts, ["a"])
+        with serving(_failing(), target):
+            assert answer.result().vectors.tolist() == [[1.0]]
