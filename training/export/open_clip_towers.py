@@ -131,12 +131,12 @@ def scoring_rule(model: nn.Module) -> ScoringRule:
         ExportError: if the scale is missing or not finite.
     """
     scale = getattr(model, "logit_scale", None)
-    if not isinstance(scale, Tensor) or not math.isfinite(float(scale)):
+    if not isinstance(scale, Tensor) or not math.isfinite(scale.detach().item()):
         raise ExportError("the model has no finite logit_scale, so its cosines cannot become probabilities")
     bias = getattr(model, "logit_bias", None)
-    value = math.exp(float(scale))
+    value = math.exp(scale.detach().item())
     if isinstance(bias, Tensor):
-        return ScoringRule(rule="sigmoid", scale=value, bias=float(bias))
+        return ScoringRule(rule="sigmoid", scale=value, bias=bias.detach().item())
     return ScoringRule(rule="softmax", scale=value)
 
 

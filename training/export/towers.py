@@ -22,6 +22,7 @@ IMAGE_FILE = "image.onnx"
 TEXT_FILE = "text.onnx"
 TOKENIZER_FILE = "tokenizer.json"
 
+_SHORT_WORDS = 24
 _WORDS = ("red", "dog", "two", "café", "house", "running", "under", "photograph", "猫", "x1", "of", "Zürich", "blue")
 
 
@@ -145,5 +146,6 @@ def export_text(tower: TextExport, texts: Sequence[str], staging: Path) -> NDArr
 
 def _made_up_texts(count: int, context_length: int) -> list[str]:
     chance = random.Random(0)  # noqa: S311 - not for secrets
-    lengths = [1, *(chance.randint(1, context_length) for _ in range(count - 1))]
+    # From one word to one text that fills the window; most are short, as long ones cost the most and show nothing new.
+    lengths = [1, *(chance.randint(1, min(context_length, _SHORT_WORDS)) for _ in range(count - 2)), context_length]
     return [" ".join(chance.choices(_WORDS, k=length)) for length in lengths]

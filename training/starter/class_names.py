@@ -19,6 +19,7 @@ What differs from ConSE, and why:
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from typing import Final
 
@@ -80,17 +81,21 @@ def imagenet_class_names() -> list[str]:
 def embed_class_names(names: Sequence[str], model: MiniLM, tokenizer_json: str) -> Tensor:
     """Embeds each class: mean over the prompts of unit embeddings, then centred over all classes.
 
+    In float64: in float32 the last bits depend on the number of threads and the CPU, and with them the `space_id`.
+
     Returns:
-        Shape (len(names), 384).
+        float32, shape (len(names), 384).
     """
+    precise = copy.deepcopy(model).double()
     tokenizer = TextTokenizer(tokenizer_json.encode(), MINILM_TEXT)
-    total = torch.zeros(len(names), WIDTH)
+    total = torch.zeros(len(names), WIDTH, dtype=torch.float64)
+    by_length = sorted(range(len(names)), key=lambda i: len(names[i]))  # less padding to compute
     for prompt in PROMPTS:
         for start in range(0, len(names), _BATCH):
-            part = slice(start, start + _BATCH)
-            tokens = [tokenizer(prompt.format(name)) for name in names[part]]
+            part = by_length[start : start + _BATCH]
+            tokens = [tokenizer(prompt.format(names[i])) for i in part]
             ids, mask = (torch.from_numpy(array) for array in collate(tokens, MINILM_TEXT))
             with torch.no_grad():
-                total[part] += F.normalize(model(ids, mask), dim=-1)
+                total[part] += F.normalize(precise(ids, mask), dim=-1)
     classes = F.normalize(total, dim=-1)
-    return classes - classes.mean(dim=0)
+    return (classes - classes.mean(dim=0)).float()
