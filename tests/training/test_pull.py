@@ -58,17 +58,15 @@ def pulled(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     model, _, preprocess = open_clip.create_model_and_transforms(config.stem)
     model.eval()
     with torch.no_grad():
-        for weights in model.parameters():
-            if weights.ndim > 1:  # far enough from zero that the activation matters
-                weights.mul_(3.0)
+        for name, weights in model.named_parameters():
+            if name.endswith("mlp.c_proj.weight"):  # fresh weights are so small that the activation hardly matters
+                weights.mul_(100.0)
     checkpoint = folder / "epoch_7.pt"
     # As open_clip's trainer writes it.
     state = {f"module.{name}": value for name, value in model.state_dict().items()}
     torch.save({"epoch": 7, "name": "run", "state_dict": state}, checkpoint)
     pull(config.stem, checkpoint, folder / "bundle")
-    return Pulled(
-        model, preprocess, open_clip.get_tokenizer(config.stem), folder / "bundle", checkpoint, config
-    )
+    return Pulled(model, preprocess, open_clip.get_tokenizer(config.stem), folder / "bundle", checkpoint, config)
 
 
 def test_served_vectors_are_open_clips_own(pulled: Pulled) -> None:
@@ -84,6 +82,34 @@ def test_served_vectors_are_open_clips_own(pulled: Pulled) -> None:
     assert row_cosines(text, served).min() >= 0.9999
     one_by_one = np.concatenate([encoder.encode_texts([encoder.prepare_text(text)]) for text in TEXTS])
     np.testing.assert_allclose(one_by_one, served, atol=1e-5)
+
+
+def test_the_other_gelu_would_show(pulled: Pulled) -> None:
+    other = open_clip.create_model(pulled.config.stem, quick_gelu="quick" not in pulled.config.stem).eval()
+    other.load_state_dict(pulled.model.state_dict())
+    pixels = torch.stack([pulled.preprocess(Image.fromarray(scene(40, 90)))])
+    with torch.no_grad():
+        cosines = row_cosines(pulled.model.encode_image(pixels).numpy(), other.encode_image(pixels).numpy())
+    assert cosines.min() < 0.9999
+
+
+def test_a_published_tag_brings_its_own_gelu_and_preprocessing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = tmp_path / "tiny-published.json"
+    config.write_text(json.dumps(CLIP_CFG))
+    open_clip.add_model_config(config)
+    tag = {"quick_gelu": True, "mean": (0.1, 0.2, 0.3), "std": (0.5, 0.5, 0.5), "resize_mode": "squash"}
+    monkeypatch.setitem(open_clip.pretrained._PRETRAINED, "tiny-published", {"tag": tag})
+    torch.save(open_clip.model.CLIP(**json.loads(json.dumps(CLIP_CFG))).state_dict(), tmp_path / "weights.pt")
+    monkeypatch.setattr("twinlens.training.pull.published_weights", lambda *_: tmp_path / "weights.pt")
+    published: list[Any] = []
+    monkeypatch.setattr("twinlens.training.pull.publish_towers", lambda *towers: published.append(towers))
+    pull("tiny-published", "tag", tmp_path / "bundle")
+    image, text, about, _ = published[0]
+    assert (image.activation, text.activation, about.name) == ("quick_gelu", "quick_gelu", "tiny-published-tag")
+    assert (image.preprocess.mean, image.preprocess.resize_mode) == ((0.1, 0.2, 0.3), "squash")
+    kinds = {type(module).__name__ for module in (*image.module.modules(), *text.module.modules())}
+    assert "QuickGELU" in kinds
+    assert "GELU" not in kinds
 
 
 def test_the_manifest_states_the_checkpoints_own_ways(pulled: Pulled) -> None:

@@ -11,10 +11,50 @@ from twinlens.encoders.errors import InvalidText
 from twinlens.encoders.tokenise import TextTokenizer
 from twinlens.training.tokenizers import CLIP_VOCABULARY_SIZE, clip_text_spec, open_clip_tokenizer_json
 
-WORDS = (
-    "dog photo of the two don't I'LL we're x'Re 's 'S 123abc a.b.c CAFÉ naïve e\u0301 ﬁne Ã© &amp; &amp;amp; &lt;b&gt; "
-    "Straße İstanbul 猫 写真 한국어 русский العربية हिन्दी 🐱 👨‍👩‍👧 🇺🇸 ½ ² Ⅷ ... !? -- #tag @me 50% $5"
-).split(" ")
+WORDS = [
+    "dog",
+    "photo",
+    "of",
+    "the",
+    "two",
+    "don't",
+    "I'LL",
+    "we're",
+    "x'Re",
+    "'s",
+    "'S",
+    "123abc",
+    "a.b.c",
+    "CAFÉ",
+    "naïve",
+    "é",
+    "ﬁne",
+    "Ã©",
+    "&amp;",
+    "&amp;amp;",
+    "&lt;b&gt;",
+    "Straße",
+    "İstanbul",
+    "猫",
+    "写真",
+    "한국어",
+    "русский",
+    "العربية",
+    "हिन्दी",
+    "🐱",
+    "👨\u200d👩\u200d👧",
+    "🇺🇸",
+    "½",
+    "²",
+    "Ⅷ",
+    "...",
+    "!?",
+    "--",
+    "#tag",
+    "@me",
+    "50%",
+    "$5",
+]
 SPACES = (" ", "  ", "\t", "\n", "\u3000", "\u00a0", " \r\n ")
 RANGES = ((0x20, 0x7E), (0xA1, 0x24F), (0x370, 0x5FF), (0x900, 0x97F), (0x3041, 0x9FFF), (0x1F300, 0x1FAFF))
 

@@ -1,0 +1,55 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from twinlens.__main__ import main
+from twinlens.training.checkpoint import CheckpointMeta, DualEncoderSpec, build_model, save_checkpoint
+
+
+def test_starter_leaves_an_existing_one_and_says_so(starter_bundle: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["starter", "--out", str(starter_bundle)]) == 0
+    assert "already there, nothing to do: starter/1" in capsys.readouterr().out
+    assert main(["starter", "--out", str(starter_bundle), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["existed"] is True
+
+
+def test_starter_into_a_busy_folder_is_one_clear_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "holiday.jpg").write_bytes(b"")
+    assert main(["starter", "--out", str(tmp_path)]) == 1
+    captured = capsys.readouterr()
+    assert captured.err == f"twinlens: {tmp_path} is not empty and holds no bundle; name a new folder\n"
+
+
+def test_export_writes_a_bundle_and_reports_it(
+    tiny_spec: DualEncoderSpec, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    torch.manual_seed(0)
+    save_checkpoint(tmp_path / "checkpoint.pt", tiny_spec, build_model(tiny_spec), CheckpointMeta())
+    out = tmp_path / "models" / "mine" / "2"
+    code = main(
+        ["export", str(tmp_path / "checkpoint.pt"), "--out", str(out), "--name", "mine", "--version", "2", "--json"]
+    )
+    assert code == 0
+    report = json.loads(capsys.readouterr().out)
+    assert (report["name"], report["version"], report["existed"]) == ("mine", "2", False)
+    assert json.loads((out / "bundle.json").read_text())["space_id"] == report["space_id"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (["export", "none.pt"], "no checkpoint at none.pt"),
+        (["pull", "no-such-model:tag"], "open_clip knows no model 'no-such-model'; its names: open_clip.list_models()"),
+        (["pull", ":tag"], "no model name in ':tag': write NAME, NAME:TAG or NAME:/path/to/checkpoint.pt"),
+    ],
+)
+def test_what_cannot_be_done_is_one_clear_line(
+    arguments: list[str], line: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*arguments, "--out", str(tmp_path / "bundle")]) == 1
+    assert capsys.readouterr().err == f"twinlens: {line}\n"
+    assert not (tmp_path / "bundle").exists()

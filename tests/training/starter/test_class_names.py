@@ -1,0 +1,71 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from twinlens.training.export.errors import ExportError
+from twinlens.training.starter.class_names import (
+    TEMPERATURE,
+    TOP_CLASSES,
+    ClassNameTower,
+    embed_class_names,
+    imagenet_class_names,
+)
+from twinlens.training.starter.minilm import load_minilm
+from twinlens.training.starter.packages import MINILM_TOKENIZER, MINILM_WEIGHTS, read_pinned
+
+
+class Given(nn.Module):
+    """A classifier whose pixels are its logits."""
+
+    def forward(self, pixels: Tensor) -> Tensor:
+        return pixels
+
+
+def test_a_picture_lies_at_the_weighted_mean_of_its_likeliest_classes() -> None:
+    generator = torch.Generator().manual_seed(0)
+    logits = torch.randn(4, 200, generator=generator) * 3
+    classes = torch.randn(200, 8, generator=generator)
+    found = ClassNameTower(Given(), classes)(logits)
+    for row, embedding in zip(logits.double(), found, strict=True):
+        weights = [float(w) for w in torch.exp(row / TEMPERATURE) / torch.exp(row / TEMPERATURE).sum()]
+        likeliest = sorted(range(200), key=lambda i: weights[i])[-TOP_CLASSES:]
+        expected = sum(weights[i] * classes[i].double() for i in likeliest)
+        torch.testing.assert_close(embedding.double(), expected, atol=1e-5, rtol=0)
+
+
+def test_class_embeddings_are_centred_and_independent_of_threads() -> None:
+    model = load_minilm(read_pinned(MINILM_WEIGHTS))
+    tokenizer_json = read_pinned(MINILM_TOKENIZER).decode()
+    names = ["tabby cat", "Golden Retriever", "sports car", "a very long name of a thing nobody has seen"]
+    threads = torch.get_num_threads()
+    try:
+        results = []
+        for count in (1, 2):
+            torch.set_num_threads(count)
+            results.append(embed_class_names(names, model, tokenizer_json))
+    finally:
+        torch.set_num_threads(threads)
+    assert torch.equal(results[0], results[1])
+    torch.testing.assert_close(results[0].mean(dim=0), torch.zeros(384), atol=1e-6, rtol=0)
+    assert model.words.weight.dtype == torch.float32
+
+
+def test_another_order_of_the_class_names_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    from open_clip import zero_shot_metadata
+
+    monkeypatch.setattr(zero_shot_metadata, "IMAGENET_CLASSNAMES", sorted(imagenet_class_names()))
+    with pytest.raises(ExportError, match="another order"):
+        imagenet_class_names()
+
+
+@pytest.mark.shared
+def test_the_names_are_in_the_order_of_the_classifier(shared_data: Path) -> None:
+    names = imagenet_class_names()
+    for line in (shared_data / "imagenet_names" / "labels.jsonl").read_text().splitlines():
+        row = json.loads(line)
+        assert names[row["index"]] == row["label"]
