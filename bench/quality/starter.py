@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from rich.box import SIMPLE
 from rich.console import Console
 from rich.table import Table
 
@@ -115,8 +116,11 @@ def main() -> int:
             build_starter(bundle)
             build_s = time.perf_counter() - start
             print(f"built the starter in {build_s:.0f} s")
-        table = Table("set", "task", "pictures", "@1", "@5", "@10", "goal @1", "s", title="Quality through the server")
-        table.columns[0].no_wrap = table.columns[1].no_wrap = True
+        table = Table(
+            "set", "task", "pictures", "@1", "@5", "@10", "goal", "s", box=SIMPLE, title="Quality through the server"
+        )
+        for column in table.columns:
+            column.no_wrap = True
         figures = []
         for figure in measure(bundle, arguments.data, everything=arguments.all):
             figures.append(figure)
