@@ -48,6 +48,12 @@ class ModelConfig(_Frozen):
 
     The two first start from random weights with a vocabulary learned from the captions; `from_checkpoint` goes on from
     a checkpoint, with its architecture, preprocessing and tokenizer.
+
+    Attributes:
+        vocabulary_size: Of the tokenizer learned from the captions.
+        position_std: Spread of the positions that a ResNet's attention pool starts with; None: open_clip's.
+        mean: Of the channels, on the scale 0 to 1.
+        std: Likewise.
     """
 
     name: str = Field(default="clip", pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$")
@@ -55,6 +61,7 @@ class ModelConfig(_Frozen):
     config: dict[str, Any] | None = None
     from_checkpoint: Path | None = None
     vocabulary_size: int = Field(default=4096, ge=259)
+    position_std: float | None = Field(default=None, gt=0)
     mean: tuple[float, float, float] = (0.48145466, 0.4578275, 0.40821073)
     std: tuple[float, float, float] = (0.26862954, 0.26130258, 0.27577711)
 
@@ -87,17 +94,22 @@ class RunConfig(_Frozen):
 
 
 class HardNegativesConfig(_Frozen):
-    """Mined negatives (`twinlens mine`) that enter each batch."""
+    """Mined negatives (`twinlens mine`) that enter each batch; see `HardShare`.
+
+    Attributes:
+        weight: How much a caption or picture that is a negative only counts against one of the batch.
+    """
 
     manifest: Path
     texts_per_anchor: int = Field(default=2, ge=0)
     images_per_anchor: int = Field(default=0, ge=0)
+    pairs_per_anchor: int = Field(default=0, ge=0)
     weight: float = Field(default=1.0, gt=0)
 
     @model_validator(mode="after")
     def _some(self) -> Self:
-        if self.texts_per_anchor + self.images_per_anchor == 0:
-            raise ValueError("texts_per_anchor and images_per_anchor are both 0")
+        if self.texts_per_anchor + self.images_per_anchor + self.pairs_per_anchor == 0:
+            raise ValueError("texts_per_anchor, images_per_anchor and pairs_per_anchor are all 0")
         return self
 
 

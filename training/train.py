@@ -32,6 +32,7 @@ from twinlens.training.loop import Progress, fit
 from twinlens.training.methods.clip import Clip
 from twinlens.training.mining.manifest import read_manifest
 from twinlens.training.modules.dual_encoder import DualEncoder
+from twinlens.training.modules.positions import spread_positions
 from twinlens.training.optimiser import Schedule
 
 PACKAGES = ("twinlens", "torch", "open_clip_torch", "timm", "pytorch-lightning", "tokenizers", "numpy", "pillow")
@@ -162,7 +163,13 @@ class _Scratch:
             tokenizer_json=tokenizer_json,
             name=self.config.name,
         )
-        return spec, build_model(spec)
+        model = build_model(spec)
+        if self.config.position_std is not None:
+            try:
+                spread_positions(model, self.config.position_std)
+            except ValueError as error:
+                raise ConfigError(str(error)) from error
+        return spec, model
 
 
 @dataclass(frozen=True)
@@ -222,7 +229,7 @@ def _load(config: TrainConfig, preprocess: PreprocessSpec, out: Path) -> RawPair
 
 def _batches(config: TrainConfig, pairs: Pairs, table: MinedTable | None) -> PairBatches:
     hard = config.hard_negatives
-    share = None if hard is None else HardShare(hard.texts_per_anchor, hard.images_per_anchor)
+    share = None if hard is None else HardShare(hard.texts_per_anchor, hard.images_per_anchor, hard.pairs_per_anchor)
     return PairBatches(pairs, config.train.batch_size, config.train.seed, mined=table, share=share)
 
 

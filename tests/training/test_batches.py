@@ -81,6 +81,19 @@ def test_the_share_limits_how_many_negatives_are_drawn(pairs: Pairs) -> None:
     assert len(drawn) > 5
 
 
+def test_mined_pairs_take_the_place_of_others(pairs: Pairs) -> None:
+    ids = pairs.ids
+    families = [(ids[i], ids[j], "text") for i in range(20) for j in range(20) if i != j and i // 4 == j // 4]
+    table = tie(mined(*families), pairs)  # type: ignore[arg-type]
+    seen = np.zeros(20, dtype=int)
+    for batch in islice(PairBatches(pairs, 8, seed=0, mined=table, share=HardShare(pairs_per_anchor=3)), 40):
+        chosen = rows(batch, pairs)
+        assert len(set(chosen)) == batch.pairs == len(batch.pixels_nhwc) == len(batch.token_ids_nl) == 8
+        assert len({row // 4 for row in chosen}) == 2  # two whole families
+        seen[chosen] += 1
+    assert seen.min() > 5
+
+
 def test_rows_of_other_data_are_counted(pairs: Pairs) -> None:
     table = tie(mined((pairs.ids[0], pairs.ids[1], "text"), ("elsewhere", pairs.ids[1], "text")), pairs)
     assert table.unknown_rows == 1

@@ -62,7 +62,7 @@ def test_the_digest_follows_the_values_not_the_layout(tmp_path: Path) -> None:
         (MINIMAL + '[train]\nsteps = "many"\n', "train.steps: .*found 'many'"),
         (MINIMAL + "[train]\nlearning_rate = 0\n", "train.learning_rate: .*found 0"),
         (MINIMAL + '[train]\nprecision = "fp8"\n', "train.precision: .*found 'fp8'"),
-        (MINIMAL + '[hard_negatives]\nmanifest = "m"\ntexts_per_anchor = 0\n', "are both 0"),
+        (MINIMAL + '[hard_negatives]\nmanifest = "m"\ntexts_per_anchor = 0\n', "are all 0"),
     ],
 )
 def test_mistakes_are_told_in_one_line_that_names_the_key(tmp_path: Path, text: str, message: str) -> None:

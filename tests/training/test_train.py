@@ -24,6 +24,7 @@ from twinlens.training.modules.dual_encoder import MAX_LOG_SCALE, DualEncoder
 from twinlens.training.optimiser import Schedule, adamw
 from twinlens.training.train import train
 
+VIT = {"image_size": SIZE, "layers": 1, "width": 16, "head_width": 8, "patch_size": 16}
 Reports = list[tuple[int, dict[str, float]]]
 
 
@@ -75,6 +76,17 @@ def test_the_checkpoint_knows_where_it_came_from(trained: Path) -> None:
     assert meta.lineage.method == "clip"
     assert meta.lineage.config_sha256 == config().digest()
     assert meta.lineage.data_sha256 == json.loads((trained / "data.json").read_text())["sha256"]
+
+
+def test_positions_may_start_wider(trained: Path, tmp_path: Path) -> None:
+    model = {"name": "tiny", "config": TINY_TOWERS, "position_std": 1.5}
+    wide, _ = run(config(model=model, train={"steps": 1, "learning_rate": 1e-9}), tmp_path / "run")
+    spreads = [
+        float(load_checkpoint(path)[1].state_dict()["visual.attnpool.positional_embedding"].std())
+        for path in (wide, trained / "checkpoint.pt")
+    ]
+    assert spreads[0] == pytest.approx(1.5, rel=0.2)
+    assert spreads[1] < 0.2
 
 
 def test_the_same_configuration_gives_the_same_weights(trained: Path, tmp_path: Path) -> None:
@@ -158,6 +170,11 @@ def test_a_run_folder_in_use_is_refused(trained: Path) -> None:
         ({"train": {"batch_size": 1}}, DataError, "teaches nothing"),
         ({"train": {"batch_size": 65}}, DataError, "larger than the data"),
         ({"model": {"open_clip": "no-such-model"}}, ConfigError, "knows no model 'no-such-model'"),
+        (
+            {"model": {"config": {**TINY_TOWERS, "vision_cfg": VIT}, "position_std": 1.0}},
+            ConfigError,
+            "position_std is for ResNets",
+        ),
         ({"model": {"config": {"embed_dim": 8}}}, ConfigError, "must have embed_dim, vision_cfg and text_cfg"),
         ({"model": {"from_checkpoint": Path("nope.pt")}}, CheckpointError, "no checkpoint at"),
         ({"data": {"source": "captions", "path": Path("no.jsonl")}}, DataError, "no captions file"),

@@ -45,17 +45,25 @@ class Batch:
 
 @dataclass(frozen=True)
 class HardShare:
-    """How many mined negatives enter a batch for each of its pairs, drawn anew each time."""
+    """How many mined negatives enter a batch for each of its pairs, drawn anew each time.
+
+    Attributes:
+        texts_per_anchor: Captions that are negatives only, on top of the batch.
+        images_per_anchor: Pictures that are negatives only, on top of the batch.
+        pairs_per_anchor: Whole pairs that take the place of others, so the batch keeps its size: their captions and
+            pictures are negatives of their anchors, and anchors themselves (as in NegCLIP, Yuksekgonul et al. 2023).
+    """
 
     texts_per_anchor: int = 0
     images_per_anchor: int = 0
+    pairs_per_anchor: int = 0
 
 
 class PairBatches(IterableDataset[Batch]):
     """Walks through the pairs in a new order each epoch; what is left at its end opens the next batch.
 
-    So every pair is seen equally often and every batch has its full size. No pair comes twice in one batch as long as
-    the batch is not larger than the data.
+    So every pair is seen equally often (mined pairs come on top) and every batch has its full size. No pair comes
+    twice in one batch.
     """
 
     def __init__(
@@ -95,8 +103,29 @@ class PairBatches(IterableDataset[Batch]):
                 # Those already waiting go to the end of the new epoch, so that none is twice in a batch.
                 fresh = np.concatenate([fresh[~np.isin(fresh, waiting)], fresh[np.isin(fresh, waiting)]])
                 waiting = np.concatenate([waiting, fresh])
-            rows, waiting = waiting[: self._batch_size], waiting[self._batch_size :]
+            if self._mined is None or self._share.pairs_per_anchor == 0:
+                rows, waiting = waiting[: self._batch_size], waiting[self._batch_size :]
+            else:
+                rows, waiting = self._with_mined_pairs(self._mined, waiting, rng)
             yield self._batch(rows, rng)
+
+    def _with_mined_pairs(
+        self, mined: MinedTable, waiting: NDArray[np.int64], rng: np.random.Generator
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Takes waiting pairs with their mined ones until the batch is full; gives it and those still waiting."""
+        count = self._share.pairs_per_anchor
+        rows: dict[int, None] = {}
+        taken = 0
+        for anchor in waiting:
+            if len(rows) >= self._batch_size:
+                break
+            taken += 1
+            rows[int(anchor)] = None
+            candidates = np.concatenate([mined.texts[anchor], mined.images[anchor]])
+            candidates = np.unique(candidates[candidates >= 0])
+            for row in rng.permutation(candidates)[:count]:
+                rows[int(row)] = None
+        return np.fromiter(rows, dtype=np.int64)[: self._batch_size], waiting[taken:]
 
     def _batch(self, rows: NDArray[np.int64], rng: np.random.Generator) -> Batch:
         texts = images = rows

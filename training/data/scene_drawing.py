@@ -24,7 +24,7 @@ def draw(things: Sequence[Thing], size: int, clutter: int, rng: np.random.Genera
         rng: Consumed for the background only.
     """
     side = size * _SUPERSAMPLE
-    image = Image.new("RGB", (side, side), tuple(int(v) for v in rng.integers(95, 190, size=3)))
+    image = Image.new("RGB", (side, side), tuple(int(v) for v in rng.integers(120, 152, size=3)))
     canvas = ImageDraw.Draw(image)
     numbers = rng.random((clutter, 6))
     tones = rng.integers(80, 205, size=(clutter, 3))

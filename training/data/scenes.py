@@ -43,11 +43,13 @@ class SceneStyle:
         three_share: Share of scenes with a third object.
         sibling_share: Share of families of four whose captions share all their words.
         clutter: Faint strokes behind the objects.
+        textures: What objects may be filled with.
     """
 
     three_share: float = 0.3
     sibling_share: float = 0.5
     clutter: int = 6
+    textures: tuple[str, ...] = TEXTURES
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +147,7 @@ def _claim(rng: np.random.Generator, style: SceneStyle) -> Claim:
     phrases = tuple(
         Phrase(
             SIZES[int(rng.integers(len(SIZES)))],
-            TEXTURES[int(rng.integers(len(TEXTURES)))],
+            style.textures[int(rng.integers(len(style.textures)))],
             names[int(colour)],
             SHAPES[int(shape)],
         )
@@ -176,7 +178,7 @@ def _swappable(claim: Claim, rng: np.random.Generator) -> str:
 
 
 def _place(claim: Claim, rng: np.random.Generator) -> tuple[Thing, ...]:
-    radii = [(0.11 if p.size == "small" else 0.19) * (0.9 + 0.2 * rng.random()) for p in claim.phrases]
+    radii = [(0.12 if p.size == "small" else 0.2) * (0.9 + 0.2 * rng.random()) for p in claim.phrases]
     positions = _positions(claim.relations, radii, rng)
     return tuple(
         Thing(p.colour, p.shape, p.size, p.texture, x, y, r)

@@ -1,0 +1,50 @@
+"""The table of `make demo-loop`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rich.table import Table
+
+from twinlens.training.data.scenes import KINDS
+from twinlens.training.demo.loop_measure import Measured
+
+
+@dataclass(frozen=True)
+class Row:
+    """A model and what it is worth.
+
+    Attributes:
+        model: How it came to be.
+        path: Whether it was measured through the server or in this process.
+        space_id: Of its vectors; empty where it was not exported.
+        measured: The values.
+    """
+
+    model: str
+    path: str
+    space_id: str
+    measured: Measured
+
+
+def results_table(rows: Sequence[Row], held_out: int) -> Table:
+    """Recall and word order of each model, one below the other."""
+    table = Table(title=f"On {held_out} held-out scenes (chance: recall@1 {1 / held_out:.3f}, word order 0.500)")
+    table.add_column("model")
+    table.add_column("measured")
+    table.add_column("space")
+    for heading in ("recall@1", "recall@5", *(kind.replace("_", " ") for kind in KINDS), "word order"):
+        table.add_column(heading, justify="right")
+    for row in rows:
+        values = row.measured
+        table.add_row(
+            row.model,
+            row.path,
+            row.space_id[:8],
+            f"{values.recall_at_1:.3f}",
+            f"{values.recall_at_5:.3f}",
+            *(f"{values.word_order[kind]:.3f}" for kind in KINDS),
+            f"[bold]{values.word_order['mean']:.3f}[/bold]",
+        )
+    return table
