@@ -77,3 +77,16 @@ def test_a_module_that_cannot_be_exported_is_one_clear_line(tmp_path: Path) -> N
     with pytest.raises(ExportError, match="cannot export Untraceable") as caught:
         export_graph(Untraceable(), INPUTS, tmp_path / "text.onnx")
     assert "\n" not in str(caught.value)
+
+
+def test_weights_past_the_protobuf_limit_go_to_a_file_beside_the_graph(
+    exported: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("twinlens.training.export.graph._INLINE_LIMIT_BYTES", 16)
+    path = tmp_path / "text.onnx"
+    export_graph(word_mean(), INPUTS, path)
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["text.onnx", "text.onnx.data"]
+    ids = {"input_ids": np.array([[1, 2, 3]])}
+    (found,) = onnxruntime.InferenceSession(path).run(None, ids)
+    (expected,) = onnxruntime.InferenceSession(exported).run(None, ids)
+    np.testing.assert_array_equal(found, expected)
