@@ -21,7 +21,12 @@ def lines_or_bar(title: str, steps: int) -> Iterator[Report]:
         steps: How many there will be.
     """
     if not sys.stderr.isatty():
-        yield lambda step, values: print(f"{title}: step {step}/{steps}, {spoken(values)}", file=sys.stderr, flush=True)  # noqa: T201
+
+        def line(step: int, values: dict[str, float]) -> None:
+            told = ", ".join(part for part in (f"{title}: {step}/{steps}", spoken(values)) if part)
+            print(told, file=sys.stderr, flush=True)  # noqa: T201
+
+        yield line
         return
     columns = (
         TextColumn("{task.description}"),

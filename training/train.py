@@ -183,8 +183,8 @@ class _Parent:
         return self.spec.preprocess
 
     def build(self, raw: RawPairs) -> tuple[DualEncoderSpec, nn.Module]:  # noqa: ARG002 - the parent's is kept
-        """The parent as it is."""
-        return self.spec, self.model
+        """The parent as it is, in training mode: Lightning leaves the mode to us."""
+        return self.spec, self.model.train()
 
 
 def _start(config: ModelConfig) -> _Scratch | _Parent:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
@@ -76,13 +75,18 @@ def run_mine(client: Client, request: MineRequest, out: Path, *, as_json: bool) 
     """
     if not out.parent.is_dir():
         raise MiningError(f"no such folder: {out.parent}")
-    space_id = client.get_collection(request.collection).space_id
-    with lines_or_bar("mining", 1) as progress:
-        mined, report = run(client, request.collection, space_id, request.options)
-        progress(1, {"taken": float(len(mined))})
+    collection = client.get_collection(request.collection)
+    space_id = collection.space_id
+    with lines_or_bar("mining", collection.item_count * len(request.options.kinds)) as progress:
+
+        def tenths(done: int, of: int) -> None:
+            if done == of or done % max(1, of // 10) == 0:
+                progress(done, {})
+
+        mined, report = run(client, request.collection, space_id, request.options, tenths)
     write_manifest(out, mined)
     if as_json:
-        print_json({"manifest": str(out), "rows": len(mined), "space_id": space_id, **dataclasses.asdict(report)})
+        print_json({"manifest": str(out), "rows": len(mined), "space_id": space_id, **report.summary()})
     else:
         print_table(report_table(report, f"{len(mined):,} hard negatives in {out}"))
 

@@ -6,6 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -78,6 +79,11 @@ class MiningReport:
     items: int
     without_caption: int
     kinds: dict[Kind, KindReport]
+
+    def summary(self) -> dict[str, Any]:
+        """For scripts."""
+        kinds = {kind: {**vars(counts), "dropped": dict(counts.dropped)} for kind, counts in self.kinds.items()}
+        return {"items": self.items, "without_caption": self.without_caption, "kinds": kinds}
 
 
 def mine(
