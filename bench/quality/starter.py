@@ -75,7 +75,7 @@ def retrieval(client: Client, folder: Path) -> Figure:
         for k in hits:
             hits[k] += row["image"] in ids[:k]
     at = {k: count / len(rows) for k, count in hits.items()}
-    return Figure(folder.name, "text → image", len(pictures), at, GOALS.get(folder.name), time.perf_counter() - start)
+    return Figure(folder.name, "text→image", len(pictures), at, GOALS.get(folder.name), time.perf_counter() - start)
 
 
 def labels(client: Client, folder: Path) -> Figure:
@@ -91,7 +91,7 @@ def labels(client: Client, folder: Path) -> Figure:
         for k in right:
             right[k] += row["label"] in found[:k]
     at = {k: count / len(rows) for k, count in right.items()}
-    return Figure(folder.name, "zero-shot label", len(rows), at, GOALS.get(folder.name), time.perf_counter() - start)
+    return Figure(folder.name, "labels", len(rows), at, GOALS.get(folder.name), time.perf_counter() - start)
 
 
 def _rows(path: Path) -> list[dict[str, str]]:
@@ -117,7 +117,7 @@ def main() -> int:
             build_s = time.perf_counter() - start
             print(f"built the starter in {build_s:.0f} s")
         table = Table(
-            "set", "task", "pictures", "@1", "@5", "@10", "goal", "s", box=SIMPLE, title="Quality through the server"
+            "set", "task", "photos", "@1", "@5", "@10", "goal", "s", box=SIMPLE, title="Quality through the server"
         )
         for column in table.columns:
             column.no_wrap = True
