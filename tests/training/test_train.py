@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
 import json
 import os
 import subprocess
@@ -254,6 +255,22 @@ def test_a_method_names_its_losses(towers: DualEncoder, pair_batch: Callable[[in
     assert values["loss"].requires_grad
     assert 0 <= values["accuracy"] <= 1
     assert method.exported() is towers.model
+
+
+def test_mined_negatives_count_with_their_weight(towers: DualEncoder, pair_batch: Callable[[int], Any]) -> None:
+    whole = pair_batch(12)
+    batch = dataclasses.replace(whole, pairs=8)  # the last four stand in as negatives only
+    plain = dataclasses.replace(
+        batch,
+        **{name: value[:8] for name, value in vars(whole).items() if isinstance(value, torch.Tensor)},
+    )
+
+    def loss(of: Any, weight: float) -> float:
+        method = Clip(towers.eval(), learning_rate=1e-3, weight_decay=0.0, schedule=Schedule(10, 1), hard_weight=weight)
+        return float(method.training_step(of, 0)["loss"].detach())
+
+    assert loss(batch, 1e-12) == pytest.approx(loss(plain, 1.0), rel=1e-5)
+    assert loss(plain, 1.0) < loss(batch, 0.5) < loss(batch, 1.0) < loss(batch, 4.0)
 
 
 @pytest.fixture
