@@ -98,12 +98,12 @@ def _about() -> About:
 def _recipe_sha256() -> str:
     """Digest of everything that decides the vectors, apart from how a torch version writes the graph."""
     recipe = {
-        "format": 1,
+        "format": 2,
         "files": [file.sha256 for file in packages.PINNED_FILES],
         "preprocess": EFFICIENTNET_PREPROCESS.model_dump(mode="json"),
         "text": MINILM_TEXT.model_dump(mode="json"),
         "temperature": class_names.TEMPERATURE,
-        "top_classes": class_names.TOP_CLASSES,
+        "centring": class_names.CENTRING,
         "prompts": class_names.PROMPTS,
         "scale": class_names.SCORE_SCALE,
     }
