@@ -50,7 +50,7 @@ class LoopScript:
     Attributes:
         scenes: Training scenes, mined from as well.
         held_out: Scenes that no training sees, of another seed.
-        steps: Of the first training.
+        steps: Of the first training: short, or it unlearns to tell places apart, which nothing asks for yet.
         more_steps: Of the training that goes on.
         batch_size: Pairs a step.
         seed: Of scenes and training.
@@ -59,8 +59,8 @@ class LoopScript:
 
     scenes: int = 4000
     held_out: int = 256
-    steps: int = 150
-    more_steps: int = 250
+    steps: int = 80
+    more_steps: int = 350
     batch_size: int = 128
     seed: int = 0
     style: SceneStyle = SceneStyle(three_share=0.0, sibling_share=0.8, textures=("plain",))  # noqa: RUF009 - frozen
@@ -118,7 +118,7 @@ class _Loop:
         with self._stage("drew and wrote the scenes"):
             write_scenes(out / "scenes", script.scenes, 2 * script.seed + 1, _SIZE, style=script.style)
         with self._stage("trained a small CLIP from scratch"):
-            first = self._fit("1", steps=script.steps, model=_SCRATCH)
+            first = self._fit("1", steps=script.steps, model=_SCRATCH, learning_rate=1e-3)
         space_1 = self._export(first, "1")
 
         mined = out / "mined.parquet"
@@ -129,7 +129,7 @@ class _Loop:
             with self._stage("searched and measured"):
                 before = measure_served(client, HELD_OUT, self._test)
             with self._stage("mined hard negatives from the live index"):
-                options = MineOptions(kinds=("text",), top_k=12, per_anchor=3)
+                options = MineOptions(kinds=("text",), top_k=50, per_anchor=12)
                 negatives, report = mine(client, TRAINING, space_1, options)
                 write_manifest(mined, negatives)
             self._console.print(report_table(report, f"{len(negatives):,} hard negatives in {mined}"))
@@ -138,9 +138,9 @@ class _Loop:
         going_on = ModelConfig(name="scenes", from_checkpoint=first)
         hard = HardNegativesConfig(manifest=mined, texts_per_anchor=0, pairs_per_anchor=3)
         with self._stage("trained on without them (control)"):
-            control = self._fit("2-control", steps=script.more_steps, model=going_on)
+            control = self._fit("2-control", steps=script.more_steps, model=going_on, learning_rate=1.5e-3)
         with self._stage("trained on with the mined negatives"):
-            second = self._fit("2", steps=script.more_steps, model=going_on, hard=hard)
+            second = self._fit("2", steps=script.more_steps, model=going_on, learning_rate=1.5e-3, hard=hard)
         space_2 = self._export(second, "2")
         with self._stage("re-indexed both collections under the new space"):
             self._command("reindex", "--local", str(self._data), "--bundle", str(out / "models/scenes/2"))
@@ -157,7 +157,15 @@ class _Loop:
             Row(f"+ {script.more_steps} steps, mined negatives", "served", space_2, after),
         ]
 
-    def _fit(self, run: str, *, steps: int, model: ModelConfig, hard: HardNegativesConfig | None = None) -> Path:
+    def _fit(
+        self,
+        run: str,
+        *,
+        steps: int,
+        model: ModelConfig,
+        learning_rate: float,
+        hard: HardNegativesConfig | None = None,
+    ) -> Path:
         from twinlens.training.train import train  # noqa: PLC0415 - torch takes seconds to load
 
         config = TrainConfig(
@@ -166,9 +174,9 @@ class _Loop:
             train=RunConfig(
                 steps=steps,
                 batch_size=self._script.batch_size,
-                learning_rate=2e-3,
-                warmup_steps=40,
-                seed=0,
+                learning_rate=learning_rate,
+                warmup_steps=30,
+                seed=self._script.seed,
                 log_every=25,
             ),
             hard_negatives=hard,
