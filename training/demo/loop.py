@@ -60,7 +60,7 @@ class LoopScript:
     scenes: int = 4000
     held_out: int = 256
     steps: int = 80
-    more_steps: int = 350
+    more_steps: int = 250
     batch_size: int = 128
     seed: int = 0
     style: SceneStyle = SceneStyle(three_share=0.0, sibling_share=0.8, textures=("plain",))  # noqa: RUF009 - frozen
@@ -151,10 +151,11 @@ class _Loop:
                     raise LoopFailed("the collection is not in the new model's space")
             sheet += self._hits(client, "after")
         contact_sheet(sheet, columns=5, cell=128, font_size=11).save(out / "contact_sheet.png")
+        more = f"+ {script.more_steps} steps"
         return [
-            Row(f"trained, {script.steps} steps", "served", space_1, before),
-            Row(f"+ {script.more_steps} steps, no mined negatives", "in process", "", self._in_process(control)),
-            Row(f"+ {script.more_steps} steps, mined negatives", "served", space_2, after),
+            Row(f"{script.steps} steps", "served", space_1, before),
+            Row(f"{more}, not mined", "in process", "", self._in_process(control)),
+            Row(f"{more}, mined", "served", space_2, after),
         ]
 
     def _fit(
@@ -189,6 +190,7 @@ class _Loop:
 
         with self._stage(f"exported bundle scenes/{version}"):
             manifest = export_checkpoint(checkpoint, self._out / "models/scenes" / version, "scenes", version)
+        self._console.print(f"          its space: {manifest.space_id[:12]}")
         return manifest.space_id
 
     def _in_process(self, checkpoint: Path) -> Measured:
