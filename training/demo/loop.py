@@ -60,7 +60,7 @@ class LoopScript:
     scenes: int = 4000
     held_out: int = 256
     steps: int = 80
-    more_steps: int = 250
+    more_steps: int = 350
     batch_size: int = 128
     seed: int = 0
     style: SceneStyle = SceneStyle(three_share=0.0, sibling_share=0.8, textures=("plain",))  # noqa: RUF009 - frozen
