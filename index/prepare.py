@@ -17,6 +17,9 @@ from twinlens.index.item import Modality, NewItem
 from twinlens.index.vectors import unit_vectors
 
 MAX_METADATA_BYTES = 64 * 1024
+# Protobuf reads messages at most 100 deep, and each level of metadata takes three: what is nested deeper could be
+# stored, but never sent.
+MAX_METADATA_DEPTH = 24
 MAX_CAPTION_BYTES = 64 * 1024
 MAX_URI_BYTES = 8 * 1024
 
@@ -100,32 +103,35 @@ def encode_metadata(metadata: Mapping[str, Any]) -> str:
     """Writes metadata as JSON.
 
     Raises:
-        InvalidArgument: not a mapping of texts to JSON values, or larger than 64 KiB.
+        InvalidArgument: not a mapping of texts to JSON values, nested more than 24 deep, or larger than 64 KiB.
     """
     if not isinstance(metadata, Mapping):
         raise InvalidArgument(f"metadata must be a mapping, not {type(metadata).__name__}")
     try:
-        _check_keys(metadata)
+        _check_nesting(metadata, MAX_METADATA_DEPTH)
         text = json.dumps(dict(metadata), allow_nan=False, ensure_ascii=False, separators=(",", ":"))
         size = len(text.encode())
-    except (TypeError, ValueError, RecursionError) as error:
-        reason = "nested too deeply" if isinstance(error, RecursionError) else str(error)
-        raise InvalidArgument(f"metadata cannot be written as JSON: {reason}") from error
+    except (TypeError, ValueError) as error:
+        raise InvalidArgument(f"metadata cannot be written as JSON: {error}") from error
     if size > MAX_METADATA_BYTES:
         raise InvalidArgument(f"metadata is {size} bytes as JSON, at most {MAX_METADATA_BYTES} are allowed")
     return text
 
 
-def _check_keys(value: object) -> None:
-    """JSON would quietly turn the key 1 into "1", so that it is another one when read back."""
+def _check_nesting(value: object, levels: int) -> None:
+    """Refuses keys that are not texts (JSON would quietly turn the key 1 into "1") and what lies too deep."""
+    if not isinstance(value, Mapping | list | tuple):
+        return
+    if not levels and value:
+        raise ValueError(f"it is nested more than {MAX_METADATA_DEPTH} deep")
     if isinstance(value, Mapping):
         for key, inner in value.items():
             if not isinstance(key, str):
                 raise TypeError(f"the key {key!r} is not a text")
-            _check_keys(inner)
-    elif isinstance(value, (list, tuple)):
+            _check_nesting(inner, levels - 1)
+    else:
         for inner in value:
-            _check_keys(inner)
+            _check_nesting(inner, levels - 1)
 
 
 def _check_text(text: str, what: str, limit: int) -> str:

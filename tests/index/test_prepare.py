@@ -47,19 +47,28 @@ def test_a_modality_that_does_not_exist_is_refused() -> None:
         prepare_item(new_item(vectors={"sound": np.ones(2)}), 2)
 
 
-@pytest.mark.parametrize(
-    "metadata",
-    [{}, {"a": None, "b": [1, 2.5, "x", True, {"c": {}}]}, {"ключ": "значение"}, {"": ""}, {"n": 2**70}],
-)
-def test_metadata_comes_back_as_it_was(metadata: dict[str, Any]) -> None:
-    assert json.loads(encode_metadata(metadata)) == metadata
-
-
 def deep(levels: int) -> dict[str, Any]:
     nested: dict[str, Any] = {}
     for _ in range(levels):
         nested = {"a": nested}
     return nested
+
+
+@pytest.mark.parametrize(
+    "metadata",
+    [
+        {},
+        {"a": None, "b": [1, 2.5, "x", True, {"c": {}}]},
+        {"ключ": "значение"},
+        {"": ""},
+        {"n": 2**70},
+        deep(24),
+        {"a": [deep(22)]},
+    ],
+    ids=str,
+)
+def test_metadata_comes_back_as_it_was(metadata: dict[str, Any]) -> None:
+    assert json.loads(encode_metadata(metadata)) == metadata
 
 
 @pytest.mark.parametrize(
@@ -73,7 +82,9 @@ def deep(levels: int) -> dict[str, Any]:
         ({1: "a"}, "the key 1 is not a text"),
         ({"a": [{None: 1}]}, "the key None is not a text"),
         ({"a": "\ud800"}, "JSON"),
-        (deep(100_000), "nested too deeply"),
+        (deep(100_000), "nested more than 24 deep"),
+        (deep(25), "nested more than 24 deep"),
+        ({"a": [deep(23)]}, "nested more than 24 deep"),
         ({"a": "x" * 65536}, "at most 65536 are allowed"),
         ([1], "must be a mapping, not list"),
         ("text", "must be a mapping, not str"),
