@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from twinlens.index.collection import Collection
-from twinlens.index.errors import ItemNotFound
+from twinlens.index.errors import InvalidArgument, ItemNotFound
 from twinlens.index.item import Hit, Modality
 from twinlens.server.core.admission import Admission
 from twinlens.server.core.call import Call
@@ -141,6 +141,8 @@ class Searcher:
         for modality in wanted:
             try:
                 vector = await self._io.submit(call.priority, collection.get_vector, content.id, modality)
+            except InvalidArgument as error:  # an id that no item can have
+                return _refused(Reason.INVALID_INPUT, str(error))
             except ItemNotFound as error:
                 failure = ItemFailure(Reason.NOT_FOUND, str(error))
             else:

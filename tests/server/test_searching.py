@@ -76,6 +76,8 @@ async def test_one_bad_query_fails_alone(served: Running) -> None:
         ([Part(text="red")] * 17, content_pb2.ERROR_REASON_INVALID_INPUT),
         ([Part()], content_pb2.ERROR_REASON_INVALID_INPUT),
         ([Part(item_id="")], content_pb2.ERROR_REASON_INVALID_INPUT),
+        ([Part(item_id="a\0")], content_pb2.ERROR_REASON_INVALID_INPUT),
+        ([Part(item_id="a" * 1025)], content_pb2.ERROR_REASON_INVALID_INPUT),
         ([Part(text="red", weight=float("nan"))], content_pb2.ERROR_REASON_INVALID_INPUT),
         ([Part(text="")], content_pb2.ERROR_REASON_INVALID_TEXT),
         ([Part(text=" \n")], content_pb2.ERROR_REASON_INVALID_TEXT),
