@@ -13,6 +13,11 @@ from twinlens.encoders.clean_text import clean_text
 from twinlens.encoders.errors import BundleError, InvalidText
 from twinlens.encoders.manifest import TextSpec
 
+# Of a text beyond this nothing is looked at: it is cut anyway, and to tokenise all of it takes seconds a megabyte.
+# Far more characters than a context has tokens, and as many as a caption may have.
+_LOOKED_AT = 64 * 1024
+_CHARACTERS_A_TOKEN = 16
+
 
 @dataclass(frozen=True, slots=True)
 class TokenisedText:
@@ -52,12 +57,19 @@ class TextTokenizer:
     def __call__(self, text: str) -> TokenisedText:
         """Cleans, tokenises and cuts one text.
 
-        Over-long text loses its last words; the special tokens at the end (CLIP pools there) are kept.
+        Over-long text loses its last words; the special tokens at the end (CLIP pools there) are kept. Of a text of
+        more than 65,536 characters (16 a token, if that is more) only the first so many are looked at.
 
         Raises:
             InvalidText: if the text is empty (before or after the clean-up), or holds NUL or a lone surrogate.
         """
         _check_characters(text)
+        looked_at = max(_LOOKED_AT, _CHARACTERS_A_TOKEN * self._spec.context_length)
+        beyond = False
+        if len(text) > looked_at:
+            text = text.strip()
+            beyond = len(text) > looked_at
+            text = text[:looked_at]
         cleaned = clean_text(text, self._spec.clean)
         if not cleaned.strip():
             raise InvalidText("the text is empty" if not text.strip() else "nothing is left of the text after clean-up")
@@ -65,7 +77,7 @@ class TextTokenizer:
         ids: list[int] = encoding.ids
         excess = len(ids) - self._spec.context_length
         if excess <= 0:
-            return TokenisedText(tuple(ids), truncated=False)
+            return TokenisedText(tuple(ids), truncated=beyond)
         tail = _trailing_special(encoding.special_tokens_mask)
         head = self._spec.context_length - tail
         return TokenisedText(tuple(ids[:head] + ids[len(ids) - tail :]), truncated=True)

@@ -123,6 +123,31 @@ class TestTruncation:
         assert found.truncated
         assert len(found.ids) == 24
 
+    def test_of_a_text_of_any_length_only_the_start_is_cleaned_and_tokenised(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        cleaned: list[int] = []
+
+        def clean(text: str, kind: Any) -> str:
+            cleaned.append(len(text))
+            return clean_text(text, kind)
+
+        monkeypatch.setattr("twinlens.encoders.tokenise.clean_text", clean)
+        expected = tokenizer(clean="clip_lower")(words(1000))
+        assert tokenizer(clean="clip_lower")(words(2_000_000)) == expected
+        assert tokenizer(clean="clip_lower")(" " * 100_000 + words(20_000)) == expected
+        assert max(cleaned) == 64 * 1024
+        tokenizer(20_000)(words(200_000))
+        assert cleaned[-1] == 320_000
+
+    def test_a_text_that_goes_on_beyond_what_is_looked_at_counts_as_cut(self) -> None:
+        assert tokenizer()("dog" + " " * 100_000 + "dog") == TokenisedText(tokenizer()("dog").ids, truncated=True)
+        assert tokenizer()("dog" + " " * 100_000) == tokenizer()("dog")
+
+    def test_what_lies_beyond_is_still_refused(self) -> None:
+        with pytest.raises(InvalidText, match="NUL"):
+            tokenizer()(words(100_000) + "\0")
+
 
 class TestRefusals:
     @pytest.mark.parametrize("text", ["", " ", "\n\t  \u3000"])
