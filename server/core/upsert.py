@@ -72,36 +72,43 @@ class Upserter:
     async def upsert(self, collection: Collection, items: AsyncIterator[Incoming], call: Call) -> UpsertReport:
         """Stores a stream of items; of two items of one id the later one stays.
 
-        The next group is embedded while the one before it is embedded or written.
+        A group is embedded and written whether or not the caller goes on: a stream that stalls takes no room from
+        others. The next group is embedded while the one before it is embedded or written.
         """
         bulk = Call(call.request_id, call.deadline_s, Priority.BULK)
         report = UpsertReport()
-        embedding: deque[asyncio.Task[list[tuple[Incoming, NewItem]]]] = deque()
-
-        async def write_oldest() -> None:
-            try:
-                await self._write(collection, await embedding[0], report, bulk)
-            finally:
-                embedding.popleft()
-                self._slots.release()
-
+        running: deque[asyncio.Task[None]] = deque()
+        last: asyncio.Task[None] | None = None
         try:
             async with aclosing(_groups(items)) as groups:
                 async for group in groups:
-                    # A stream that holds a slot never waits for another one: two such streams could block each other.
-                    while embedding and (len(embedding) == _GROUPS_A_STREAM or self._slots.locked()):
-                        await write_oldest()
+                    if len(running) == _GROUPS_A_STREAM:
+                        await running.popleft()
                     await self._slots.acquire()
-                    embedding.append(asyncio.create_task(self._embed(group, report, bulk)))
-            while embedding:
-                await write_oldest()
+                    last = asyncio.create_task(self._work(collection, group, last, report, bulk))
+                    last.add_done_callback(lambda _: self._slots.release())
+                    running.append(last)
+            while running:
+                await running.popleft()
         finally:
-            for task in embedding:
+            for task in running:
                 task.cancel()
-                self._slots.release()
-            await asyncio.gather(*embedding, return_exceptions=True)
+            await asyncio.gather(*running, return_exceptions=True)
         report.failures.sort(key=lambda failure: failure.position)
         return report
+
+    async def _work(
+        self,
+        collection: Collection,
+        group: Sequence[Incoming],
+        before: asyncio.Task[None] | None,
+        report: UpsertReport,
+        call: Call,
+    ) -> None:
+        ready = await self._embed(group, report, call)
+        if before is not None:
+            await before  # written in order, so that the later of equal ids stays
+        await self._write(collection, ready, report, call)
 
     async def _embed(
         self, group: Sequence[Incoming], report: UpsertReport, call: Call

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import grpc
@@ -246,4 +246,26 @@ async def test_a_stream_that_breaks_off_gives_its_room_back(served: Running) -> 
     for _ in range(3):
         assert await status(served.collections.UpsertItems(broken())) is grpc.StatusCode.INVALID_ARGUMENT
     assert (await served.upsert(pb.NewItem(id="after", caption="red"))).stored_count == 1
+    assert served.app.upserter._slots._value == 4
+
+
+async def test_streams_that_stall_take_no_room_from_others(served: Running) -> None:
+    await served.create()
+    go_on = asyncio.Event()
+
+    async def stalled(writer: int) -> AsyncIterator[pb.UpsertItemsRequest]:
+        items = [pb.NewItem(id=f"{writer}-{i}", caption=f"text {i}") for i in range(130)]
+        yield pb.UpsertItemsRequest(collection="photos", items=items)
+        await go_on.wait()
+        yield pb.UpsertItemsRequest(items=[pb.NewItem(id=f"{writer}-last", caption="last")])
+
+    calls = [served.collections.UpsertItems(stalled(writer)) for writer in range(6)]
+    described = pb.GetCollectionRequest(collection="photos")
+    async with asyncio.timeout(60):
+        while (await served.collections.GetCollection(described)).collection.item_count < 6 * 128:  # two groups of each
+            pass
+    request = pb.UpsertItemsRequest(collection="photos", items=[pb.NewItem(id="quick", caption="red")])
+    assert (await served.collections.UpsertItems(iter([request]), timeout=60)).stored_count == 1
+    go_on.set()
+    assert [(await call).stored_count for call in calls] == [131] * 6
     assert served.app.upserter._slots._value == 4
