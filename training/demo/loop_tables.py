@@ -30,8 +30,13 @@ class Row:
 
 def results_table(rows: Sequence[Row], held_out: int) -> Table:
     """Recall and word order of each model, one below the other; "attribute", … are the words swapped."""
-    table = Table(title=f"On {held_out} held-out scenes (chance: R@1 {1 / held_out:.3f}, word order 0.5)")
-    table.caption = 'Words swapped: attribute, relation, object.\nMeasured through the server; "not mined", the control, in this process.'
+    table = Table(
+        title=f"On {held_out} held-out scenes (chance: R@1 {1 / held_out:.3f}, word order 0.5)", pad_edge=False
+    )
+    table.caption = (
+        "Words swapped: attribute, relation, object.\n"
+        "Measured through the server; the control, without mined negatives, in this process."
+    )
     table.add_column("model", overflow="fold", min_width=22)
     for heading in ("R@1", "R@5", *(kind.removeprefix("swap_") for kind in KINDS), "mean"):
         table.add_column(heading, justify="right")
