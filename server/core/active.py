@@ -40,7 +40,7 @@ def read_active(data: Path) -> Active | None:
     path = data / ACTIVE_NAME
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-        return Active(bundle=Path(content["bundle"]), space_id=str(content["space_id"]))
+        return Active(bundle=_path(content["bundle"]), space_id=str(content["space_id"]))
     except FileNotFoundError:
         return None
     except (OSError, ValueError, KeyError, TypeError):
@@ -138,7 +138,12 @@ def open_data(
     Raises:
         StartError: one line saying what is wrong and what to do.
     """
-    active = read_active(data) if bundle is None or data.is_dir() else None
+    try:
+        active = read_active(data)
+    except StartError:
+        if bundle is None:
+            raise
+        active = None  # it is written anew below
     if bundle is None and active is not None:
         bundle = active.bundle
     if bundle is None and encoder is None:
@@ -170,3 +175,9 @@ def open_data(
 def _resolved(bundle: Path | None) -> Path:
     assert bundle is not None  # noqa: S101 - callers checked
     return bundle.expanduser().resolve()
+
+
+def _path(text: str) -> Path:
+    if "\0" in text:
+        raise ValueError("a path cannot hold NUL")
+    return Path(text)

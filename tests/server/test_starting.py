@@ -78,9 +78,20 @@ def test_a_folder_in_use_or_with_an_unreadable_active_file_says_so(data: Path, t
     with pytest.raises(StartError, match="in use"):
         open_data(data, tiny_bundle, SETTINGS)
     catalog.close()
+    for content in ("{", "[]", '{"bundle": 3}', '{"bundle": "a\\u0000b", "space_id": "x"}'):
+        (data / "active.json").write_text(content)
+        with pytest.raises(StartError, match=r"active\.json.*name the bundle with --bundle"):
+            open_data(data, None, SETTINGS)
+
+
+def test_an_unreadable_active_file_is_written_anew_where_the_bundle_is_named(data: Path, tiny_bundle: Path) -> None:
+    data.mkdir()
     (data / "active.json").write_text("{")
-    with pytest.raises(StartError, match=r"active\.json"):
-        open_data(data, None, SETTINGS)
+    _, catalog = open_data(data, tiny_bundle, SETTINGS)
+    catalog.close()
+    active = read_active(data)
+    assert active is not None
+    assert active.bundle == tiny_bundle.resolve()
 
 
 def test_the_serve_command_fails_on_one_line(tmp_path: Path) -> None:
