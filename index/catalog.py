@@ -14,7 +14,7 @@ from pathlib import Path
 
 from twinlens.index import generations
 from twinlens.index.collection import Collection
-from twinlens.index.database import create_database
+from twinlens.index.database import create_database, translated
 from twinlens.index.durable import make_folder, sync
 from twinlens.index.errors import (
     CollectionBusy,
@@ -25,7 +25,7 @@ from twinlens.index.errors import (
 )
 from twinlens.index.flat import FlatIndex
 from twinlens.index.generations import EngineFactory
-from twinlens.index.ids import check_collection_id
+from twinlens.index.ids import check_collection_id, may_be_collection_id
 from twinlens.index.paging import check_limit
 from twinlens.index.state import DATABASE_FILE
 
@@ -83,7 +83,7 @@ class Catalog:
             try:
                 with _clear_errors(name):
                     aside.mkdir()
-                    with closing(create_database(aside / DATABASE_FILE, name)) as connection:
+                    with closing(create_database(aside / DATABASE_FILE, name)) as connection, translated(name):
                         now_s = time.time()
                         number = generations.insert_generation(connection, space_id, dimension, now_s)
                         connection.execute("INSERT INTO collection VALUES (1, ?, ?)", (number, now_s))
@@ -115,7 +115,7 @@ class Catalog:
         with self._changing:
             self._check_open()
             ids = sorted(
-                path.name for path in self._folder.iterdir() if path.is_dir() and not path.name.startswith(_ASIDE)
+                path.name for path in self._folder.iterdir() if may_be_collection_id(path.name) and path.is_dir()
             )
             return [self._opened(id_) for id_ in [id_ for id_ in ids if id_ > after][:limit]]
 

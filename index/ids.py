@@ -11,13 +11,18 @@ MAX_ITEM_ID_BYTES = 1024
 _COLLECTION_ID = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 
 
+def may_be_collection_id(name: str) -> bool:
+    """Whether a collection may be called so: other folders beside collections are nobody's."""
+    return _COLLECTION_ID.fullmatch(name) is not None
+
+
 def check_collection_id(collection_id: str) -> str:
     """Returns the id of a collection if it may be one; it becomes a folder's name.
 
     Raises:
         InvalidArgument: not 1 to 64 of a-z, 0-9, "-", "_", or not starting with a letter or digit.
     """
-    if not _COLLECTION_ID.fullmatch(collection_id):
+    if not may_be_collection_id(collection_id):
         raise InvalidArgument(
             f"collection id {_shown(collection_id)}: use 1 to 64 of a-z, 0-9, '-' and '_', "
             "starting with a letter or digit",

@@ -1,8 +1,10 @@
 from __future__ import annotations
 
 import os
+import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -39,6 +41,14 @@ def test_collections_are_listed_by_id_in_pages(catalog: Catalog) -> None:
     assert [collection.id for collection in catalog.list(after="a", limit=2)] == ["a-1", "b"]
     with pytest.raises(InvalidArgument, match="limit is 0"):
         catalog.list(limit=0)
+
+
+def test_folders_that_are_no_collections_are_passed_over(tmp_path: Path) -> None:
+    with closing(Catalog(tmp_path)) as catalog:
+        catalog.create("photos", space_id="s", dimension=4)
+        for name in ("lost+found", "Photos (copy)", ".trash"):
+            (tmp_path / "collections" / name).mkdir()
+        assert [collection.id for collection in catalog.list()] == ["photos"]
 
 
 def test_a_collection_is_opened_once_and_shared(catalog: Catalog) -> None:
@@ -145,6 +155,20 @@ def test_creating_that_fails_half_way_leaves_nothing(catalog: Catalog, monkeypat
     with pytest.raises(CollectionError, match="collection a: no space left on device"):
         catalog.create("a", space_id=SPACE, dimension=4)
     assert list(catalog._folder.iterdir()) == []
+
+
+def test_a_disk_that_fills_up_while_creating_is_one_clear_error(
+    catalog: Catalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> int:
+        error = sqlite3.OperationalError("database or disk is full")
+        error.sqlite_errorcode = sqlite3.SQLITE_FULL
+        raise error
+
+    monkeypatch.setattr("twinlens.index.catalog.generations.insert_generation", full)
+    with pytest.raises(CollectionError, match="the disk is full"):
+        catalog.create("photos", space_id="s", dimension=4)
+    assert catalog.list() == []
 
 
 def test_a_folder_that_cannot_be_made_is_one_clear_error(tmp_path: Path) -> None:
