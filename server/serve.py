@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 import signal
@@ -70,5 +71,11 @@ def _on_signals(stop: asyncio.Event) -> None:
 def _write_port(path: Path, address: str) -> None:
     """In one step: who waits for the file never reads half a number."""
     beside = path.with_name(f".{path.name}.{os.getpid()}")
-    beside.write_text(address.rpartition(":")[2] + "\n", encoding="ascii")
-    beside.replace(path)
+    try:
+        beside.write_text(address.rpartition(":")[2] + "\n", encoding="ascii")
+        beside.replace(path)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            beside.unlink(missing_ok=True)
+        msg = f"the port file {path} cannot be written: {error.strerror}"
+        raise StartError(msg) from None

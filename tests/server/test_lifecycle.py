@@ -18,6 +18,7 @@ from tests.support.fake_encoder import FakeEncoder
 from twinlens.server.core.active import StartError, open_data
 from twinlens.server.core.app import Application
 from twinlens.server.grpc_server import GrpcServer
+from twinlens.server.serve import serve
 from twinlens.server.settings import Settings
 from twinlens.v1 import collection_pb2, collection_pb2_grpc, embedding_pb2_grpc
 
@@ -116,6 +117,12 @@ async def test_a_port_in_use_is_one_clear_line(served: Running, tmp_path: Path) 
     await second.stop(0)
     assert served.server.address in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_a_port_file_that_cannot_be_written_is_one_clear_line(data: Path, tmp_path: Path) -> None:
+    settings = Settings(data=data, port=0, port_file=tmp_path / "missing" / "port", canary_interval_s=3600)
+    with pytest.raises(StartError, match=r"the port file .*missing/port cannot be written: No such file or directory$"):
+        serve(settings, encoder=FakeEncoder())
 
 
 def test_sigterm_ends_with_exit_code_0(data: Path, tmp_path: Path) -> None:
