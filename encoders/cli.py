@@ -135,7 +135,7 @@ def embed(
     from twinlens.encoders.embed_stream import embed_stream
     from twinlens.encoders.progress import progress_on_stderr
     from twinlens.encoders.runtime import allowed_cpus
-    from twinlens.encoders.vector_files import SUFFIXES, write_vectors
+    from twinlens.encoders.vector_files import SUFFIXES, check_writable, write_vectors
 
     if out.suffix.lower() not in SUFFIXES:
         msg = f"{out} must end in {' or '.join(SUFFIXES)}"
@@ -145,6 +145,11 @@ def embed(
         raise click.ClickException(msg)
     started_s = time.monotonic()
     items = _open_source(source)
+    try:
+        check_writable(out)
+    except OSError as error:
+        msg = f"cannot write {out}: {error.strerror or error}"
+        raise click.ClickException(msg) from error
     # Decoding and the towers run side by side and share the CPUs.
     decoders = max(1, allowed_cpus() // 2)
     encoder = _or_fail(lambda: _load(bundle, provider, threads=max(1, allowed_cpus() - decoders)))

@@ -17,6 +17,18 @@ from twinlens.encoders.manifest import Manifest
 SUFFIXES: Final = (".npz", ".parquet")
 
 
+def check_writable(path: Path) -> None:
+    """Tries whether a file can be made where `path` will be, before hours of work go into it.
+
+    Raises:
+        OSError: if it cannot.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    sibling = _sibling(path)
+    sibling.touch()
+    sibling.unlink()
+
+
 def write_vectors(path: Path, results: Sequence[Embedded], manifest: Manifest) -> None:
     """Writes the outcome of `embed_stream` by the suffix of `path`.
 
@@ -84,7 +96,7 @@ def _strings(values: Sequence[str]) -> NDArray[np.str_]:
 
 def _write_whole(path: Path, write: Callable[[BinaryIO], None]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    sibling = path.parent / f".{path.name}.{secrets.token_hex(6)}.tmp"
+    sibling = _sibling(path)
     try:
         with sibling.open("wb") as stream:
             write(stream)
@@ -93,3 +105,7 @@ def _write_whole(path: Path, write: Callable[[BinaryIO], None]) -> None:
         sibling.replace(path)
     finally:
         sibling.unlink(missing_ok=True)
+
+
+def _sibling(path: Path) -> Path:
+    return path.parent / f".{path.name}.{secrets.token_hex(6)}.tmp"

@@ -254,6 +254,13 @@ class TestCommand:
         code = self.run(photos, tiny_bundle, tmp_path / "v.npz")
         assert "is a folder" in self.complaint(capsys, code)
 
+    def test_an_output_that_cannot_be_made_is_told_before_any_work(
+        self, photos: Path, tmp_path: Path, capsys: Any
+    ) -> None:
+        (tmp_path / "file").write_bytes(b"")
+        code = self.run(photos, tmp_path / "no bundle is asked for", tmp_path / "file" / "v.npz")
+        assert "cannot write" in self.complaint(capsys, code)
+
 
 @pytest.mark.shared
 def test_the_awkward_texts_are_embedded_or_refused_as_listed(shared_data: Path, tiny_bundle: Path) -> None:
