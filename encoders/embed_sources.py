@@ -158,5 +158,8 @@ def _is_picture(path: Path) -> bool:
 
 
 def _clean_id(text: str) -> str:
-    """Ids are written as UTF-8: undecodable bytes of a file name, and lone surrogates, are replaced."""
-    return text.encode("utf-8", "surrogatepass").decode("utf-8", "replace")
+    """Ids are written as UTF-8: undecodable bytes of a file name, and lone surrogates, become backslash escapes.
+
+    So names that differ stay different, and `ingest` and `label` give the same ids.
+    """
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")
