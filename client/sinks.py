@@ -171,8 +171,10 @@ def open_sink(out: str | os.PathLike[str]) -> Iterator[LabelSink]:
             sink.close()
         part.chmod(0o666 & ~_umask())  # mkstemp's files are for their owner alone
         part.replace(path)
-    except BaseException:
+    except BaseException as error:
         part.unlink(missing_ok=True)
+        if isinstance(error, OSError) and not isinstance(error, BrokenPipeError):
+            raise TwinlensError("INTERNAL", f"cannot write {path}: {error.strerror or error}") from None
         raise
 
 

@@ -76,6 +76,20 @@ def test_a_file_of_no_rows_can_be_read(tmp_path: Path, form: str) -> None:
     assert read_back(tmp_path / f"labels{form}") == []
 
 
+@pytest.mark.parametrize("form", FORMS)
+def test_a_disk_that_is_full_is_one_line_with_the_files_name(
+    tmp_path: Path, form: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    out = tmp_path / f"labels{form}"
+    monkeypatch.setattr(Path, "replace", full)
+    with pytest.raises(TwinlensError, match=rf"^cannot write .*labels\{form}: No space left"), open_sink(out):
+        pass
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_parquet_file_is_written_in_groups(tmp_path: Path) -> None:
     row = LabelRow("i", "p", "a", 0.5, 0.5, ())
     with open_sink(tmp_path / "labels.parquet") as sink:
