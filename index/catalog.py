@@ -40,7 +40,8 @@ class Catalog:
 
         Args:
             root: The data folder.
-            threads: How many OpenMP threads one search may use; None leaves OpenMP's own setting.
+            threads: How many OpenMP threads all searches together may use: they take turns. None leaves OpenMP's own
+                setting, and searches run side by side.
             engine: Another maker of engines than exact FAISS.
 
         Raises:
@@ -48,7 +49,8 @@ class Catalog:
             CollectionError: it cannot be created or written to.
         """
         self._folder = Path(root) / "collections"
-        self._engine = engine or (lambda dimension: FlatIndex(dimension, threads=threads))
+        turn = threading.Lock()
+        self._engine = engine or (lambda dimension: FlatIndex(dimension, threads=threads, turn=turn))
         self._open: dict[str, Collection] = {}
         self._changing = threading.Lock()
         self._closed = False

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
+import threading
 from typing import Any
 
 import numpy as np
@@ -30,19 +32,21 @@ class FlatIndex:
     has one score, however many queries, rows or threads took part, and equal vectors tie exactly.
     """
 
-    def __init__(self, dimension: int, *, threads: int | None = None) -> None:
+    def __init__(self, dimension: int, *, threads: int | None = None, turn: threading.Lock | None = None) -> None:
         """Makes an empty index.
 
         Args:
             dimension: Length of the vectors.
             threads: How many OpenMP threads a search may use; None leaves OpenMP's own setting. It is set in the thread
                 that searches, since OpenMP keeps the number per thread.
+            turn: Held while FAISS works, where `threads` is given: so all that share it together use no more.
 
         Raises:
             EngineUnavailable: FAISS is not installed.
         """
         self._faiss = _import_faiss()
         self._threads = threads
+        self._turn = turn or threading.Lock()
         self._dimension = dimension
         self._lock = ReadWriteLock()
         self._matrix: Vectors = np.empty((0, dimension), dtype=np.float32)
@@ -113,16 +117,9 @@ class FlatIndex:
             keys = np.empty((len(queries), found), dtype=np.int64)
             if found == 0 or len(queries) == 0:
                 return scores, keys
-            if self._threads is not None:
-                self._faiss.omp_set_num_threads(self._threads)
             matrix = self._matrix[:count]
             wanted = min(found + _SPARE, count)
-            rough, rows = self._faiss.knn(
-                np.ascontiguousarray(queries),
-                matrix,
-                wanted,
-                metric=self._faiss.METRIC_INNER_PRODUCT,
-            )
+            rough, rows = self._nearest(np.ascontiguousarray(queries), matrix, wanted)
             for i, query in enumerate(queries):
                 border = rough[i, found - 1] - _ROUNDING
                 candidates = rows[i]
@@ -137,6 +134,17 @@ class FlatIndex:
             self._rows = None
             self._matrix = np.empty((0, self._dimension), dtype=np.float32)
             self._keys = np.empty(0, dtype=np.int64)
+
+    def _nearest(self, queries: Vectors, matrix: Vectors, wanted: int) -> tuple[Vectors, Keys]:
+        """FAISS's scores and rows, both (q, wanted), best first."""
+        knn = functools.partial(self._faiss.knn, queries, matrix, wanted, metric=self._faiss.METRIC_INNER_PRODUCT)
+        if self._threads is None:
+            scores, rows = knn()
+        else:
+            with self._turn:
+                self._faiss.omp_set_num_threads(self._threads)
+                scores, rows = knn()
+        return scores, rows
 
     def _best(self, query: NDArray[np.float32], rows: Keys, found: int) -> tuple[NDArray[np.float32], Keys]:
         """Scores candidate rows exactly and orders them."""

@@ -36,6 +36,7 @@ class Settings(BaseSettings):
     label_cache_bytes: int = Field(default=128 * MIB, ge=0)
     prepare_threads: int = Field(default=0, ge=0, le=256)
     encode_threads: int = Field(default=0, ge=0, le=256)
+    search_threads: int = Field(default=0, ge=0, le=256)
     io_threads: int = Field(default=4, ge=1, le=64)
     grace_s: float = Field(default=10.0, ge=0)
     canary_interval_s: float = Field(default=5.0, gt=0)

@@ -73,7 +73,7 @@ def load_encoder(bundle: Path, settings: Settings) -> EncoderLike:
     from twinlens.encoders.encoder import Encoder  # noqa: PLC0415 - brings the runtime, which a fake does without
 
     try:
-        return Encoder.load(bundle, provider=settings.provider, threads=thread_shares(settings)[1])
+        return Encoder.load(bundle, provider=settings.provider, threads=thread_shares(settings).encode)
     except (BundleError, RuntimeUnavailable) as error:
         raise StartError(str(error)) from None
 
@@ -86,7 +86,7 @@ def open_catalog(data: Path, settings: Settings) -> Catalog:
     """
     try:
         data.mkdir(parents=True, exist_ok=True)
-        return Catalog(data, threads=thread_shares(settings)[1])
+        return Catalog(data, threads=thread_shares(settings).search)
     except CollectionError as error:
         raise StartError(str(error)) from None
     except OSError as error:

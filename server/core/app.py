@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from twinlens.encoders.protocol import EncoderLike
 from twinlens.encoders.runtime import allowed_cpus
@@ -32,7 +33,7 @@ class Application:
             encoder,
             max_batch=settings.max_batch,
             max_delay_s=settings.max_delay_ms / 1000,
-            prepare_threads=thread_shares(settings)[0],
+            prepare_threads=thread_shares(settings).prepare,
         )
         self.admission = Admission(settings.max_items_in_flight, settings.max_bytes_in_flight)
         self.labels = LabelCache(self.engine, settings.label_cache_bytes)
@@ -69,12 +70,23 @@ class Application:
         await asyncio.to_thread(self.catalog.close)
 
 
-def thread_shares(settings: Settings) -> tuple[int, int]:
-    """Threads for preparing inputs and threads a tower, together no more than the CPUs allowed (at least 1 each).
+class ThreadShares(NamedTuple):
+    """How many threads each kind of work may use at a time."""
 
-    A quarter prepares: decoding a photo costs about a third of what a small tower takes for it.
+    prepare: int
+    encode: int
+    search: int
+
+
+def thread_shares(settings: Settings) -> ThreadShares:
+    """Divides the CPUs this process may use: decoding and tokenising, the towers (in turns), FAISS (one search a time).
+
+    A quarter prepares: decoding a photo costs about a third of what a small tower takes for it. Each kind has at least
+    one thread, so with fewer than 8 CPUs there is one thread too many while a search runs, rather than one too few for
+    the towers at all other times.
     """
     cpus = allowed_cpus()
     prepare = settings.prepare_threads or max(1, cpus // 4)
-    encode = settings.encode_threads or max(1, cpus - prepare)
-    return prepare, encode
+    search = settings.search_threads or max(1, cpus // 8)
+    encode = settings.encode_threads or max(1, cpus - prepare - cpus // 8)
+    return ThreadShares(prepare, encode, search)

@@ -22,9 +22,6 @@ log = logging.getLogger(__name__)
 In = TypeVar("In")
 Out = TypeVar("Out")
 
-# A tower that has not answered for so long while the server ends will not answer.
-STUCK_S = 5.0
-
 
 @dataclass(slots=True)
 class BatchCounts:
@@ -49,7 +46,9 @@ class Batcher(Generic[In, Out]):
 
     Args:
         name: For threads and logs.
-        run: Blocking; takes a non-empty batch, returns one output an item, in order. Runs in a thread of its own.
+        run: Blocking; takes a non-empty batch, returns one output an item, in order.
+        worker: Where it runs; batchers that share a worker of one thread take turns, interactive batches first. Whoever
+            made it closes it, after the batchers.
         max_batch: Most items in one call of `run`.
         max_delay_s: Longest wait for more items once the batcher could run.
         cost: Size of an item; a batch is sorted by it, so that `run` can pad neighbours together.
@@ -60,6 +59,7 @@ class Batcher(Generic[In, Out]):
         name: str,
         run: Callable[[Sequence[In]], Sequence[Out]],
         *,
+        worker: WorkerPool,
         max_batch: int,
         max_delay_s: float,
         cost: Callable[[In], int] | None = None,
@@ -71,7 +71,7 @@ class Batcher(Generic[In, Out]):
         self._max_delay_s = max_delay_s
         self._cost = cost
         self._lanes: Lanes[_Entry[In, Out]] = Lanes()
-        self._worker = WorkerPool(name, threads=1)
+        self._worker = worker
         self._arrived = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._last_size = 0
@@ -96,13 +96,12 @@ class Batcher(Generic[In, Out]):
         return future
 
     async def close(self) -> None:
-        """Stops; what still waits is cancelled, a running batch is waited for, but not for ever."""
+        """Stops; what waits and what runs is cancelled."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
         for entry in self._lanes.drain():
             entry.future.cancel()
-        await asyncio.to_thread(self._worker.close, STUCK_S)
 
     async def _serve(self) -> None:
         while True:
@@ -110,11 +109,11 @@ class Batcher(Generic[In, Out]):
                 self._arrived.clear()
                 await self._arrived.wait()
             await self._linger()
-            batch = self._form()
+            lane, batch = self._form()
             if not batch:
                 continue
             try:
-                await self._answer(batch)
+                await self._answer(batch, lane)
             except Exception:
                 log.exception("batcher %s failed on a batch of %d; it goes on", self._name, len(batch))
                 _fail(batch, RuntimeError("the batch could not be answered"))
@@ -139,7 +138,7 @@ class Batcher(Generic[In, Out]):
             except TimeoutError:
                 return
 
-    def _form(self) -> list[_Entry[In, Out]]:
+    def _form(self) -> tuple[Priority, list[_Entry[In, Out]]]:
         """Takes the next batch from one lane and drops entries nobody waits for."""
         now_s = asyncio.get_running_loop().time()
         lane = self._lanes.choose()
@@ -158,13 +157,13 @@ class Batcher(Generic[In, Out]):
         if self._cost is not None:
             cost = self._cost
             batch.sort(key=lambda entry: cost(entry.item))
-        return batch
+        return lane, batch
 
-    async def _answer(self, batch: list[_Entry[In, Out]]) -> None:
+    async def _answer(self, batch: list[_Entry[In, Out]], lane: Priority) -> None:
         self.counts.batches += 1
         self.counts.items += len(batch)
         try:
-            outputs = await self._call(batch)
+            outputs = await self._call(batch, lane)
         except Exception as error:
             if len(batch) == 1:
                 _fail(batch, error)
@@ -180,16 +179,16 @@ class Batcher(Generic[In, Out]):
             if entry.future.done():
                 continue
             try:
-                (output,) = await self._call([entry])
+                (output,) = await self._call([entry], lane)
             except Exception as error:
                 _fail([entry], error)
             else:
                 if not entry.future.done():
                     entry.future.set_result(output)
 
-    async def _call(self, batch: list[_Entry[In, Out]]) -> Sequence[Out]:
+    async def _call(self, batch: list[_Entry[In, Out]], lane: Priority) -> Sequence[Out]:
         items = [entry.item for entry in batch]
-        outputs = await self._worker.submit(Priority.INTERACTIVE, self._run, items)
+        outputs = await self._worker.submit(lane, self._run, items)
         if len(outputs) != len(items):
             msg = f"{self._name} gave {len(outputs)} outputs for {len(items)} items"
             raise RuntimeError(msg)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from twinlens.encoders.errors import InvalidText
 from twinlens.encoders.protocol import EncoderLike
 from twinlens.encoders.tokenise import TokenisedText
-from twinlens.server.core.batcher import STUCK_S, Batcher
+from twinlens.server.core.batcher import Batcher
 from twinlens.server.core.buckets import length_buckets
 from twinlens.server.core.call import Call
 from twinlens.server.core.errors import (
@@ -34,6 +34,8 @@ UnitVector = NDArray[np.float32]
 # Texts tokenised in one hop to the pool: a hop costs more than a short text.
 _TEXTS_A_HOP = 64
 _UNIT_TOLERANCE = 1e-3
+# A tower that has not answered for so long while the server ends will not answer.
+_STUCK_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +67,8 @@ class Outcome:
 class Engine:
     """The towers of one encoder behind their batchers.
 
+    The towers take turns, a batch at a time, for each may use all the threads there are for encoding.
+
     Args:
         encoder: The loaded bundle.
         max_batch: Most items in one run of a tower.
@@ -77,11 +81,17 @@ class Engine:
         self.manifest = encoder.manifest
         self._max_batch = max_batch
         self._prepare = WorkerPool("prepare", prepare_threads)
+        self._towers = WorkerPool("towers", threads=1)
         self.images: Batcher[Pixels, UnitVector] = Batcher(
-            "image", self._run_images, max_batch=max_batch, max_delay_s=max_delay_s
+            "image", self._run_images, worker=self._towers, max_batch=max_batch, max_delay_s=max_delay_s
         )
         self.texts: Batcher[TokenisedText, UnitVector] = Batcher(
-            "text", self._run_texts, max_batch=max_batch, max_delay_s=max_delay_s, cost=lambda text: len(text.ids)
+            "text",
+            self._run_texts,
+            worker=self._towers,
+            max_batch=max_batch,
+            max_delay_s=max_delay_s,
+            cost=lambda text: len(text.ids),
         )
         # Pictures prepared but not yet encoded are large (600 kB at 224 px), so only so many exist at a time.
         # Bulk work has a window of its own and cannot take interactive work's.
@@ -107,10 +117,11 @@ class Engine:
         return self.manifest.text is not None
 
     async def close(self) -> None:
-        """Stops batchers and threads."""
+        """Stops batchers and threads; what runs is waited for, but not for ever."""
         await self.images.close()
         await self.texts.close()
-        await asyncio.to_thread(self._prepare.close, STUCK_S)
+        for pool in (self._towers, self._prepare):
+            await asyncio.to_thread(pool.close, _STUCK_S)
 
     async def embed(self, inputs: Sequence[Input], call: Call) -> list[Outcome]:
         """Embeds inputs; outcomes come in the same order.

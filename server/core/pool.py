@@ -41,6 +41,11 @@ class WorkerPool:
         for thread in self._threads:
             thread.start()
 
+    def __len__(self) -> int:
+        """How much work has not begun."""
+        with self._ready:
+            return len(self._lanes)
+
     def submit(self, priority: Priority, work: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> asyncio.Future[R]:
         """Queues `work(*args, **kwargs)`; await the returned future, cancel it to withdraw.
 

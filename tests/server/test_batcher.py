@@ -33,8 +33,15 @@ def recorder() -> Recorder:
 
 
 @pytest_asyncio.fixture
-async def batcher(recorder: Recorder) -> AsyncIterator[Batcher[int, int]]:
-    batcher = Batcher("test", recorder, max_batch=4, max_delay_s=0.0, cost=lambda item: item)
+async def worker() -> AsyncIterator[WorkerPool]:
+    pool = WorkerPool("test", threads=1)
+    yield pool
+    await asyncio.to_thread(pool.close)
+
+
+@pytest_asyncio.fixture
+async def batcher(recorder: Recorder, worker: WorkerPool) -> AsyncIterator[Batcher[int, int]]:
+    batcher = Batcher("test", recorder, worker=worker, max_batch=4, max_delay_s=0.0, cost=lambda item: item)
     yield batcher
     await batcher.close()
 
@@ -79,8 +86,8 @@ async def test_a_run_that_loses_items_fails_them_instead_of_mixing_them_up(
     assert await batcher.submit(5, Call()) == 5
 
 
-async def test_closing_withdraws_what_waits(recorder: Recorder) -> None:
-    batcher = Batcher("test", recorder, max_batch=4, max_delay_s=0.0)
+async def test_closing_withdraws_what_waits(recorder: Recorder, worker: WorkerPool) -> None:
+    batcher = Batcher("test", recorder, worker=worker, max_batch=4, max_delay_s=0.0)
     future = batcher.submit(1, Call())
     await batcher.close()
     assert future.cancelled()
