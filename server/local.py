@@ -51,7 +51,12 @@ def local_server(
         end: Future[None] = Future()
 
         async def serve() -> None:
-            server = GrpcServer(Application(loaded, catalog, chosen), target)
+            try:
+                server = GrpcServer(Application(loaded, catalog, chosen), target)
+            except BaseException as error:
+                catalog.close()
+                started.set_exception(error)
+                return
             try:
                 try:
                     await server.start()

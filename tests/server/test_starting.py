@@ -160,3 +160,17 @@ def test_active_json_is_plain_json(data: Path, tiny_bundle: Path) -> None:
     catalog.close()
     content = json.loads((data / "active.json").read_text())
     assert set(content) == {"bundle", "space_id"}
+
+
+def test_a_local_server_that_cannot_even_be_made_gives_the_folder_back(
+    data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object) -> None:
+        raise RuntimeError("no threads left")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("twinlens.server.local.GrpcServer", broken)
+        with pytest.raises(RuntimeError, match="no threads"), local_server(data, encoder=FakeEncoder()):
+            pass
+    with local_server(data, encoder=FakeEncoder(), settings=SETTINGS):
+        pass
