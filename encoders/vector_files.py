@@ -33,8 +33,8 @@ def write_vectors(path: Path, results: Sequence[Embedded], manifest: Manifest) -
     """Writes the outcome of `embed_stream` by the suffix of `path`.
 
     `.npz` (loads with `allow_pickle=False`): `ids`, `vectors` float32 (n, d), `error_ids`, `error_reasons`, `space_id`.
-    `.parquet`: columns `id`, `vector` (fixed-size list of float32, null for a failure) and `error` (null for a
-    success), in the order given; the schema's metadata names model and space.
+    `.parquet`: columns `id`, `vector` (list of float32, null for a failure) and `error` (null for a success), in the
+    order given; the schema's metadata names model and space.
 
     Raises:
         ValueError: if the suffix is neither.
@@ -68,11 +68,8 @@ def _parquet(stream: BinaryIO, results: Sequence[Embedded], manifest: Manifest) 
     import pyarrow as pa  # noqa: PLC0415 - 100 ms that .npz does not need
     import pyarrow.parquet as pq  # noqa: PLC0415
 
-    failed = np.array([result.vector is None for result in results], dtype=bool)
-    blank = np.zeros(manifest.dimension, dtype=np.float32)
-    values = [blank if result.vector is None else result.vector for result in results]
-    flat = pa.array(np.concatenate(values) if values else blank[:0], type=pa.float32())
-    vectors = pa.FixedSizeListArray.from_arrays(flat, manifest.dimension, mask=pa.array(failed))
+    # Not of a fixed size: Arrow before version 26 cannot read such a column back once it holds a null.
+    vectors = pa.array([result.vector for result in results], type=pa.list_(pa.float32()))
     table = pa.table(
         {
             "id": pa.array([result.id for result in results], type=pa.string()),
