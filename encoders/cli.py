@@ -215,9 +215,6 @@ def doctor(as_json: Json = False) -> None:
         typer.echo(f"missing for {line}")
 
 
-COMMANDS: dict[str, typer.Typer | Callable[..., None]] = {"models": models, "embed": embed, "doctor": doctor}
-
-
 def _or_fail(action: Callable[[], Result]) -> Result:
     try:
         return action()

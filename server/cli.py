@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import click
 import typer
@@ -113,6 +113,3 @@ def _progress() -> Iterator[Callable[[Progress], None]]:
             bars.update(tasks[now.collection], completed=now.done)
 
         yield show
-
-
-COMMANDS: dict[str, Callable[..., Any]] = {"serve": serve, "reindex": reindex}

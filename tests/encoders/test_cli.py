@@ -12,7 +12,6 @@ import pytest
 from tests.support.tiny_bundle import build_tiny_bundle
 from twinlens.__main__ import main
 from twinlens.encoders.bundle import read_manifest
-from twinlens.encoders.cli import COMMANDS
 from twinlens.encoders.doctor import diagnose
 
 
@@ -34,10 +33,6 @@ def complaint(capsys: Any, *arguments: str) -> str:
     lines = capsys.readouterr().err.strip().splitlines()
     assert len(lines) == 1, lines
     return str(lines[0])
-
-
-def test_the_rooms_commands_are_these() -> None:
-    assert set(COMMANDS) == {"models", "embed", "doctor"}
 
 
 class TestList:
