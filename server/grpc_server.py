@@ -57,7 +57,9 @@ class GrpcServer:
         self._address = address
         self.health = Health(app, SERVICES)
         self.address = address
-        self._server = grpc.aio.server(interceptors=(CallInterceptor(),), options=_options(app.settings))
+        self._server = grpc.aio.server(
+            interceptors=(CallInterceptor(app.settings.max_message_bytes),), options=_options(app.settings)
+        )
         embedding_pb2_grpc.add_EmbeddingServiceServicer_to_server(EmbeddingService(app), self._server)
         search_pb2_grpc.add_SearchServiceServicer_to_server(SearchService(app), self._server)
         classification_pb2_grpc.add_ClassificationServiceServicer_to_server(ClassificationService(app), self._server)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 
 from twinlens.index.collection import Collection
 from twinlens.index.item import Stats
@@ -118,8 +118,10 @@ class CollectionService(collection_pb2_grpc.CollectionServiceServicer):
         collection = await self._collection(request.collection)
 
         def read() -> pb.ListItemsResponse:
-            rows, token = cut(collection.list(after=after, limit=size + 1), size, lambda row: row.id)
-            return pb.ListItemsResponse(items=[convert.item(row) for row in rows], next_page_token=token)
+            rows = collection.list(after=after, limit=size + 1)
+            items = _fitting([convert.item(row) for row in rows[:size]], self._app.settings.max_message_bytes // 2)
+            _, token = cut(rows, len(items), lambda row: row.id)
+            return pb.ListItemsResponse(items=items, next_page_token=token)
 
         return await self._app.io.submit(current_call().priority, read)
 
@@ -161,3 +163,13 @@ def _item(position: int, item: pb.NewItem) -> Incoming:
     return Incoming(
         position=position, id=item.id, uri=item.uri, caption=item.caption, image=item.image, metadata=metadata
     )
+
+
+def _fitting(items: Sequence[pb.Item], max_bytes: int) -> Sequence[pb.Item]:
+    """As many of the first items as fit, at least one: a page of long captions and metadata must fit a message."""
+    left = max_bytes
+    for count, item in enumerate(items):
+        left -= item.ByteSize()
+        if left < 0:
+            return items[: max(1, count)]
+    return items

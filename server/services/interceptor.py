@@ -38,7 +38,15 @@ Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"  # not generic at run tim
 
 
 class CallInterceptor(grpc.aio.ServerInterceptor):
-    """Gives every call an id and a deadline, and maps what it raises."""
+    """Gives every call an id and a deadline, and maps what it raises.
+
+    Args:
+        max_reply_bytes: Refuse larger replies ourselves: gRPC's own refusal is RESOURCE_EXHAUSTED, which clients take
+            for overload and try again.
+    """
+
+    def __init__(self, max_reply_bytes: int) -> None:
+        self._max_reply_bytes = max_reply_bytes
 
     async def intercept_service(
         self,
@@ -56,13 +64,28 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         parse = _parser(handler.request_deserializer)
         encode = handler.response_serializer
         if handler.unary_unary is not None:
-            answer = _answered(handler.unary_unary, parse, method, request_id)
+            answer = self._answered(handler.unary_unary, parse, method, request_id)
             return grpc.unary_unary_rpc_method_handler(answer, None, encode)
         if handler.stream_unary is not None:
-            answer = _answered(handler.stream_unary, lambda raw: _parsed(raw, parse), method, request_id)
+            answer = self._answered(handler.stream_unary, lambda raw: _parsed(raw, parse), method, request_id)
             return grpc.stream_unary_rpc_method_handler(answer, None, encode)
         msg = f"{method} streams its reply, which this interceptor does not know yet"
         raise NotImplementedError(msg)
+
+    def _answered(
+        self, behaviour: Callable[..., Any], parse: Callable[[Any], Any], method: str, request_id: str
+    ) -> Callable[..., Any]:
+        async def answer(request: Any, context: Context) -> object:
+            async with _guarded(method, request_id, context):
+                reply = await behaviour(parse(request), context)
+                size = reply.ByteSize()
+                if size > self._max_reply_bytes:
+                    raise invalid_argument(
+                        f"the reply would have {size} bytes, at most {self._max_reply_bytes} can be sent; ask for less"
+                    )
+                return reply
+
+        return answer
 
 
 def _parser(deserialize: Callable[[bytes], Any] | None) -> Callable[[bytes], Any]:
@@ -78,16 +101,6 @@ def _parser(deserialize: Callable[[bytes], Any] | None) -> Callable[[bytes], Any
 async def _parsed(raw: AsyncIterator[bytes], parse: Callable[[bytes], Any]) -> AsyncIterator[Any]:
     async for message in raw:
         yield parse(message)
-
-
-def _answered(
-    behaviour: Callable[..., Any], parse: Callable[[Any], Any], method: str, request_id: str
-) -> Callable[..., Any]:
-    async def answer(request: Any, context: Context) -> object:
-        async with _guarded(method, request_id, context):
-            return await behaviour(parse(request), context)
-
-    return answer
 
 
 @asynccontextmanager
