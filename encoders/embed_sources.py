@@ -107,7 +107,7 @@ class JsonlSource:
             return SourceItem(fallback, problem=f"line {number} is not JSON")
         if not isinstance(row, dict):
             return SourceItem(fallback, problem=f"line {number} is not an object")
-        image, text, given = row.get("image"), row.get("text"), row.get("id")
+        image, text, given = row.get("image") or None, row.get("text"), row.get("id")
         if isinstance(given, int) and not isinstance(given, bool):
             given = str(given)
         if given is not None and (not isinstance(given, str) or not given):

@@ -125,6 +125,7 @@ class TestJsonl:
             ({}, "either image or text"),
             ({"id": "a"}, "either image or text"),
             ({"image": "a", "text": "b"}, "exclude each other"),
+            ({"image": ""}, "either image or text"),
             ({"image": 3}, "image must be a string"),
             ({"text": ["a"]}, "text must be a string"),
             ({"text": "a", "id": ""}, "id must be"),
