@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -214,3 +215,8 @@ def test_ctrl_c_ends_it_in_one_line_and_leaves_no_half_file(tiny_bundle: Path, t
     assert process.returncode == 130
     assert (out, err) == ("", "twinlens: interrupted\n")
     assert not (tmp_path / "labels.csv").exists()
+
+
+def test_closed_outputs_are_no_reason_to_fail() -> None:
+    command = f"exec {shlex.quote(sys.executable)} -m twinlens --version >&- 2>&-"
+    assert subprocess.run(["sh", "-c", command], check=False).returncode == 0

@@ -167,6 +167,9 @@ def app() -> Any:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs a command line and returns its exit code: 0 only on success, 2 for wrong usage, 130 when interrupted."""
     os.environ.setdefault("GRPC_VERBOSITY", "ERROR")  # its notices would stand between our lines on stderr
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # closed by whoever started us
+            setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115 - as long as we run
     try:
         command = app()
         if _COMPLETION in os.environ:
