@@ -15,8 +15,10 @@ if TYPE_CHECKING:
 # What one message may hold, less room for the fields around the picture.
 MAX_IMAGE_BYTES = 63 * 1024 * 1024
 
-# Modes PNG keeps as they are; TIFF keeps the rest (CMYK, Lab, 32 bits) without loss.
+# Modes that PNG or TIFF keep as they are. Others (YCbCr, HSV, premultiplied alpha) travel as the RGB they stand for:
+# Pillow writes YCbCr to TIFF, but reads it back only from version 13 on.
 _PNG_MODES = {"1", "L", "LA", "P", "RGB", "RGBA", "I;16"}
+_TIFF_MODES = {"CMYK", "LAB", "PA", "I", "F", "I;16B", "I;16L"}
 
 
 def read_image(source: ImageInput) -> bytes | ItemError:
@@ -51,6 +53,8 @@ def read_image(source: ImageInput) -> bytes | ItemError:
 
 
 def _encode(picture: Image) -> bytes:
+    if picture.mode not in _PNG_MODES | _TIFF_MODES:
+        picture = picture.convert({"La": "LA", "RGBa": "RGBA"}.get(picture.mode, "RGB"))
     buffer = io.BytesIO()
     if picture.mode in _PNG_MODES:
         picture.save(buffer, format="PNG", compress_level=1)
