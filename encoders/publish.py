@@ -70,7 +70,7 @@ def publish(draft: BundleDraft, staging: Path, destination: Path) -> Manifest:
     destination.parent.mkdir(parents=True, exist_ok=True)
     sibling = destination.parent / f".{destination.name}.{secrets.token_hex(6)}.tmp"
     try:
-        shutil.copytree(staging, sibling, ignore=lambda folder, _: [MANIFEST_NAME] if Path(folder) == staging else [])
+        _copy(staging, sibling)
         (sibling / MANIFEST_NAME).write_text(manifest.model_dump_json(indent=2) + "\n", encoding="utf-8")
         verify_digests(sibling, manifest)  # the staging folder was still while we copied
         _sync_tree(sibling)
@@ -86,6 +86,16 @@ def publish(draft: BundleDraft, staging: Path, destination: Path) -> Manifest:
     finally:
         shutil.rmtree(sibling, ignore_errors=True)
     return manifest
+
+
+def _copy(staging: Path, sibling: Path) -> None:
+    """Copies all but a stale manifest, with the rights that new files get: staging folders are often private."""
+    for path in (staging, *sorted(staging.rglob("*"))):
+        target = sibling / path.relative_to(staging)
+        if path.is_dir():
+            target.mkdir()
+        elif path != staging / MANIFEST_NAME:
+            shutil.copyfile(path, target)
 
 
 def _entries(staging: Path) -> tuple[FileEntry, ...]:

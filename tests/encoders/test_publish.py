@@ -43,6 +43,18 @@ def test_staging_is_left_alone_and_nothing_temporary_stays(staging: Path, tmp_pa
     assert [p.name for p in destination.parent.iterdir()] == ["1"]
 
 
+def test_whoever_may_read_new_files_may_read_the_bundle(staging: Path, tmp_path: Path) -> None:
+    staging.chmod(0o700)
+    (staging / "parity").chmod(0o700)
+    (staging / "image.onnx").chmod(0o600)
+    (tmp_path / "usual").mkdir()
+    (tmp_path / "usual" / "file").touch()
+    publish(tiny_draft(), staging, tmp_path / "bundle")
+    for path in (tmp_path / "bundle", *(tmp_path / "bundle").rglob("*")):
+        usual = tmp_path / "usual" / ("" if path.is_dir() else "file")
+        assert path.stat().st_mode == usual.stat().st_mode, path
+
+
 def test_publishing_the_same_again_changes_nothing(staging: Path, tmp_path: Path) -> None:
     destination = tmp_path / "models" / "tiny" / "1"
     first = publish(tiny_draft(), staging, destination)
