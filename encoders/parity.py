@@ -121,7 +121,9 @@ def _worst(
     if found.shape != wanted.shape:
         msg = f"parity: the {tower} tower gives vectors of shape {found.shape}, the bundle lists {wanted.shape}"
         raise BundleError(msg)
-    cosines = np.sum(found.astype(np.float64) * wanted.astype(np.float64), axis=1)
+    wide = wanted.astype(np.float64)
+    with np.errstate(invalid="ignore", divide="ignore"):  # a vector of no length has no cosine: NaN, which is refused
+        cosines = np.sum(found.astype(np.float64) * wide, axis=1) / np.linalg.norm(wide, axis=1)
     worst = int(np.argmin(np.nan_to_num(cosines, nan=-1.0)))
     if not cosines[worst] >= min_cosine:
         msg = (

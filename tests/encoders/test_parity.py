@@ -91,6 +91,19 @@ class TestCheck:
         write_parity(tmp_path / "p", images, ("blue",), 7.0 * a, 0.01 * b)
         check_parity(fake_encoder, tmp_path / "p")
 
+    @pytest.mark.parametrize(("factor", "passes"), [(100.0, True), (-100.0, False), (0.0, False)])
+    def test_long_vectors_in_the_file_do_not_count_for_near_ones(
+        self, folder: Path, fake_encoder: FakeEncoder, factor: float, passes: bool
+    ) -> None:
+        with np.load(folder / "embeddings.npz") as archive:
+            stored = {name: archive[name] * np.float32(factor) for name in archive}
+        np.savez(folder / "embeddings.npz", **stored)
+        if passes:
+            assert check_parity(fake_encoder, folder).image == pytest.approx(1.0, abs=1e-6)
+            stored["image_embeddings"] += 50 * np.eye(*stored["image_embeddings"].shape, dtype=np.float32)
+            np.savez(folder / "embeddings.npz", **stored)
+        assert "image tower" in complaint(lambda: check_parity(fake_encoder, folder))
+
     @pytest.mark.parametrize(("angle", "passes"), [(0.01, True), (0.02, False)])
     def test_the_line_is_drawn_at_0_9999(
         self, tmp_path: Path, fake_encoder: FakeEncoder, images: dict[str, bytes], angle: float, passes: bool
