@@ -48,7 +48,7 @@ def parse_manifest(raw: bytes, where: str) -> Manifest:
     """
     try:
         content = json.loads(raw)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         msg = f"{where} is not JSON: {(str(error).splitlines() or [''])[0]}"
         raise BundleError(msg) from error
     if not isinstance(content, dict):

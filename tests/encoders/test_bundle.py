@@ -47,7 +47,7 @@ class TestManifest:
     def test_folder_without_manifest(self, tmp_path: Path) -> None:
         assert "no bundle.json" in complaint(lambda: read_manifest(tmp_path))
 
-    @pytest.mark.parametrize("raw", [b"", b"{", b"\xff\xfe\x00", b"not json"])
+    @pytest.mark.parametrize("raw", [b"", b"{", b"\xff\xfe\x00", b"not json", b"[" * 100_000])
     def test_not_json(self, bundle: Path, raw: bytes) -> None:
         (bundle / "bundle.json").write_bytes(raw)
         assert "is not JSON" in complaint(lambda: read_manifest(bundle))
