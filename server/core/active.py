@@ -43,7 +43,7 @@ def read_active(data: Path) -> Active | None:
         return Active(bundle=_path(content["bundle"]), space_id=str(content["space_id"]))
     except FileNotFoundError:
         return None
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, RecursionError, KeyError, TypeError):
         msg = f"{path} cannot be read; name the bundle with --bundle DIR"
         raise StartError(msg) from None
 
@@ -114,9 +114,11 @@ def check_spaces(catalog: Catalog, data: Path, bundle: str, space_id: str, activ
     names = ", ".join(collection.id for collection in others[:3]) + (", …" if len(others) > 3 else "")
     theirs = others[0].space_id
     owner = f" (bundle {active.bundle})" if active is not None and active.space_id == theirs else ""
+    mixed = len({collection.space_id for collection in all_collections(catalog)}) > 1
+    way_out = "finish moving all of them" if mixed else "start with their bundle, or move them"
     msg = (
         f"the collections in {data} ({names}) belong to space {theirs[:12]}{owner}, but bundle {bundle} is space "
-        f"{space_id[:12]}; start with their bundle, or move them with `twinlens reindex --local {data} --bundle DIR`"
+        f"{space_id[:12]}; {way_out} with `twinlens reindex --local {data} --bundle DIR`"
     )
     raise StartError(msg)
 

@@ -41,6 +41,20 @@ async def test_collections_of_another_space_refuse_to_start_and_both_sides_are_n
         pass
 
 
+async def test_collections_of_two_spaces_can_only_be_moved(data: Path) -> None:
+    old, new = FakeEncoder(seed=0), FakeEncoder(seed=1, name="newer")
+    async with run_server(data, old) as served:
+        await served.create("photos")
+        await served.create("pictures")
+        # As a re-indexing leaves them that was killed between two flips.
+        moved = served.app.catalog.get("photos")
+        moved.activate(moved.begin_generation(space_id=new.manifest.space_id, dimension=new.manifest.dimension))
+    for encoder in (old, new):
+        with pytest.raises(StartError, match="finish moving all of them with `twinlens reindex") as caught:
+            open_data(data, None, SETTINGS, encoder)
+        assert "start with" not in str(caught.value)
+
+
 async def test_an_empty_folder_takes_any_encoder(data: Path) -> None:
     async with run_server(data, FakeEncoder(seed=0)):
         pass
@@ -78,7 +92,7 @@ def test_a_folder_in_use_or_with_an_unreadable_active_file_says_so(data: Path, t
     with pytest.raises(StartError, match="in use"):
         open_data(data, tiny_bundle, SETTINGS)
     catalog.close()
-    for content in ("{", "[]", '{"bundle": 3}', '{"bundle": "a\\u0000b", "space_id": "x"}'):
+    for content in ("{", "[" * 100_000, "[]", '{"bundle": 3}', '{"bundle": "a\\u0000b", "space_id": "x"}'):
         (data / "active.json").write_text(content)
         with pytest.raises(StartError, match=r"active\.json.*name the bundle with --bundle"):
             open_data(data, None, SETTINGS)
