@@ -18,6 +18,7 @@ from twinlens.v1 import search_pb2, search_pb2_grpc
 
 MAX_QUERIES = 256
 MAX_TOP_K = 10_000
+MAX_HITS = 100_000
 
 
 class SearchService(search_pb2_grpc.SearchServiceServicer):
@@ -35,6 +36,11 @@ class SearchService(search_pb2_grpc.SearchServiceServicer):
             raise invalid_argument(f"a request has 1 to {MAX_QUERIES} queries, not {len(request.queries)}")
         if not 1 <= request.top_k <= MAX_TOP_K:
             raise invalid_argument(f"top_k is from 1 to {MAX_TOP_K}, not {request.top_k}")
+        if len(request.queries) * request.top_k > MAX_HITS:
+            raise invalid_argument(
+                f"{len(request.queries)} queries with top_k {request.top_k} are more than {MAX_HITS} hits; "
+                "send fewer queries or lower top_k"
+            )
         min_score = request.min_score if request.HasField("min_score") else None
         if min_score is not None and math.isnan(min_score):
             raise invalid_argument("min_score is not a number")

@@ -109,6 +109,10 @@ async def test_one_bad_query_fails_alone(served: Running) -> None:
         ({"top_k": 0}, grpc.StatusCode.INVALID_ARGUMENT),
         ({"top_k": -1}, grpc.StatusCode.INVALID_ARGUMENT),
         ({"top_k": 10_001}, grpc.StatusCode.INVALID_ARGUMENT),
+        (
+            {"top_k": 10_000, "queries": [search_pb2.Query(parts=[Part(text="red")])] * 11},
+            grpc.StatusCode.INVALID_ARGUMENT,
+        ),
         ({"collection": ""}, grpc.StatusCode.INVALID_ARGUMENT),
         ({"collection": "nowhere"}, grpc.StatusCode.NOT_FOUND),
         ({"min_score": float("nan")}, grpc.StatusCode.INVALID_ARGUMENT),

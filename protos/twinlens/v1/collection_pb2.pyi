@@ -135,14 +135,14 @@ class NewItem(_message.Message):
     id: _builtins.str
     """Default: the hash of the content."""
     uri: _builtins.str
-    """Where the original lies."""
+    """Where the original lies: at most 8 KiB."""
     caption: _builtins.str
-    """Embedded by the text tower, if the model has one."""
+    """Embedded by the text tower, if the model has one: at most 64 KiB."""
     image: _builtins.bytes
-    """The encoded picture. At least one of `image` and `caption` is needed."""
+    """The encoded picture. At least one of `image` and `caption` is needed, of a kind the model has a tower for."""
     @_builtins.property
     def metadata(self) -> _struct_pb2.Struct:
-        """Free-form metadata."""
+        """Free-form metadata: at most 64 KiB as JSON, nested at most 24 deep, without NaN and infinities."""
 
     def __init__(
         self,

@@ -112,7 +112,9 @@ class SearchRequest(_message.Message):
     modality: _content_pb2.Modality.ValueType
     """Which vectors to search; default MODALITY_IMAGE."""
     top_k: _builtins.int
-    """How many hits a query, 1 to 10,000. Fewer come back only where the collection holds fewer."""
+    """How many hits a query, 1 to 10,000; queries times top_k: at most 100,000. Fewer come back only where the collection
+    holds fewer, or `min_score` leaves them out.
+    """
     min_score: _builtins.float
     """Leave out hits whose cosine is lower."""
     exact: _builtins.bool
