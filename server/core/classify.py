@@ -20,6 +20,8 @@ MAX_LABELS = 10_000
 MAX_TEMPLATES = 256
 MAX_PROMPTS = 200_000
 MAX_SCORES = 1_000_000
+# Cosines computed at a time, for a reply of few labels may come from a matrix of millions.
+_BLOCK = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,16 +97,17 @@ class Classifier:
     ) -> list[Labelled]:
         results = [Labelled(failure=outcome.failure) for outcome in outcomes]
         good = [i for i, outcome in enumerate(outcomes) if outcome.vector is not None]
-        if not good:
-            return results
-        matrix = np.stack([np.asarray(outcomes[i].vector, dtype=np.float64) for i in good])
-        cosines = np.clip(matrix @ vectors.labels.T.astype(np.float64), -1.0, 1.0)
-        neutral = np.clip(matrix @ vectors.neutral.astype(np.float64), -1.0, 1.0)
-        shares = probabilities(self._engine.manifest.scoring, cosines, multi_label=multi_label, neutral=neutral)
-        # Stable, so equal cosines keep the caller's order.
-        best = np.argsort(-cosines, axis=1, kind="stable")[:, :keep]
-        for row, i in enumerate(good):
-            results[i] = Labelled(best[row], cosines[row, best[row]], shares[row, best[row]])
+        labels, neutral_label = vectors.labels.T.astype(np.float64), vectors.neutral.astype(np.float64)
+        rows = max(1, _BLOCK // len(vectors.labels))
+        for block in (good[start : start + rows] for start in range(0, len(good), rows)):
+            matrix = np.stack([np.asarray(outcomes[i].vector, dtype=np.float64) for i in block])
+            cosines = np.clip(matrix @ labels, -1.0, 1.0)
+            neutral = np.clip(matrix @ neutral_label, -1.0, 1.0)
+            shares = probabilities(self._engine.manifest.scoring, cosines, multi_label=multi_label, neutral=neutral)
+            # Stable, so equal cosines keep the caller's order.
+            best = np.argsort(-cosines, axis=1, kind="stable")[:, :keep]
+            for row, i in enumerate(block):
+                results[i] = Labelled(best[row], cosines[row, best[row]], shares[row, best[row]])
         return results
 
 

@@ -28,11 +28,17 @@ class EmbeddingService(embedding_pb2_grpc.EmbeddingServiceServicer):
         if not 1 <= len(request.inputs) <= MAX_INPUTS:
             raise invalid_argument(f"a request has 1 to {MAX_INPUTS} inputs, not {len(request.inputs)}")
         inputs = [_input(entry) for entry in request.inputs]
-        outcomes = iter(await self._app.embed([entry for entry in inputs if entry is not None], current_call()))
-        return embedding_pb2.EmbedResponse(
-            model=convert.model_info(self._app.engine.manifest),
-            results=[_result(_EMPTY if entry is None else next(outcomes)) for entry in inputs],
-        )
+        call = current_call()
+        outcomes = iter(await self._app.embed([entry for entry in inputs if entry is not None], call))
+
+        def reply() -> embedding_pb2.EmbedResponse:
+            return embedding_pb2.EmbedResponse(
+                model=convert.model_info(self._app.engine.manifest),
+                results=[_result(_EMPTY if entry is None else next(outcomes)) for entry in inputs],
+            )
+
+        # Up to a million floats: not on the event loop.
+        return await self._app.io.submit(call.priority, reply)
 
 
 def _input(entry: embedding_pb2.EmbedInput) -> Input | None:

@@ -63,6 +63,16 @@ async def test_judged_on_its_own_a_label_does_not_depend_on_the_others(served: R
         assert score.probability == pytest.approx(expected, abs=1e-5)
 
 
+async def test_scores_do_not_depend_on_how_many_pictures_are_scored_at_a_time(
+    served: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pictures = [picture(colour) for colour in COLOURS]
+    pictures.insert(1, b"not a picture")
+    whole = await classify(served, *pictures, top_k=2)
+    monkeypatch.setattr("twinlens.server.core.classify._BLOCK", 1)
+    assert await classify(served, *pictures, top_k=2) == whole
+
+
 async def test_top_k_cuts_the_labels(served: Running) -> None:
     for top_k, count in ((1, 1), (2, 2), (0, 3), (9, 3)):
         assert len((await classify(served, picture("red"), top_k=top_k)).results[0].scores) == count
