@@ -11,6 +11,7 @@ from typing import Any
 
 from twinlens.index.collection import Collection
 from twinlens.index.errors import InvalidArgument, InvalidVector
+from twinlens.index.ids import check_item_id
 from twinlens.index.item import Modality, NewItem
 from twinlens.server.core.call import Call
 from twinlens.server.core.engine import Engine, Input, Picture, Text, UnitVector
@@ -189,10 +190,11 @@ class Upserter:
 def _fault(item: Incoming) -> ItemFailure | None:
     if not item.image and not item.caption:
         return ItemFailure(Reason.INVALID_INPUT, "the item has neither image nor caption")
-    if len(item.id.encode("utf-8", "surrogatepass")) > 1024:
-        return ItemFailure(Reason.INVALID_INPUT, "the id is longer than 1,024 bytes")
-    if any(ord(character) < 32 or 127 <= ord(character) < 160 for character in item.id):
-        return ItemFailure(Reason.INVALID_INPUT, "the id holds control characters")
+    try:
+        if item.id:  # refused before the item is embedded for nothing
+            check_item_id(item.id)
+    except InvalidArgument as error:
+        return ItemFailure(Reason.INVALID_INPUT, str(error))
     return None
 
 
