@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 import time
 from collections.abc import Callable
@@ -247,6 +248,11 @@ def _open_source(source: str) -> Source:
 
     path = Path(source)
     if path.is_dir():
+        try:
+            os.scandir(path).close()
+        except OSError as error:
+            msg = f"cannot open the folder {source}: {error.strerror}"
+            raise click.ClickException(msg) from error
         return FolderSource(path)
     if not path.exists():
         msg = f"{source} does not exist"

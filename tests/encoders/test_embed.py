@@ -224,6 +224,16 @@ class TestCommand:
         code = self.run(tmp_path / "nowhere", tiny_bundle, tmp_path / "v.npz")
         assert "does not exist" in self.complaint(capsys, code)
 
+    def test_a_folder_that_cannot_be_opened(
+        self, photos: Path, tmp_path: Path, tiny_bundle: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def locked(path: Path) -> None:
+            raise PermissionError(13, "Permission denied", path)
+
+        monkeypatch.setattr("twinlens.encoders.cli.os.scandir", locked)
+        code = self.run(photos, tiny_bundle, tmp_path / "v.npz")
+        assert "cannot open the folder" in self.complaint(capsys, code)
+
     def test_a_folder_without_images(self, tmp_path: Path, tiny_bundle: Path, capsys: Any) -> None:
         (tmp_path / "docs").mkdir()
         (tmp_path / "docs" / "notes.txt").write_text("words")
