@@ -4,6 +4,9 @@
 #   docker build --target gpu -t twinlens:gpu .
 #   docker run -p 50051:50051 -v ./models/starter:/models/starter:ro -v twinlens-data:/data twinlens:cpu --bundle /models/starter
 #
+# The gpu image wants `--gpus all` and says so if there is no device, instead of serving slowly (--provider auto does that).
+# A folder mounted at /data must belong to user 10001. The health check asks port 50051: map another one outside.
+#
 # The server only: no torch. Build the bundle outside (`twinlens starter`, `twinlens export`) and mount it.
 # Nothing is written outside /data and /tmp, so a read-only root file system works: --read-only --tmpfs /tmp.
 
@@ -34,10 +37,14 @@ ENTRYPOINT ["twinlens", "serve", "--data", "/data", "--host", "0.0.0.0", "--port
 FROM base AS gpu
 RUN --mount=from=wheel,source=/dist,target=/dist \
     pip install --no-cache-dir "$(echo /dist/twinlens-*.whl)[gpu]"
-USER twinlens
+ENV TWINLENS_PROVIDER=cuda \
+    NVIDIA_VISIBLE_DEVICES=all \
+    NVIDIA_DRIVER_CAPABILITIES=compute,utility
+USER 10001
 
 # The last stage is the default target.
 FROM base AS cpu
 RUN --mount=from=wheel,source=/dist,target=/dist \
     pip install --no-cache-dir "$(echo /dist/twinlens-*.whl)[cpu]"
-USER twinlens
+# By number, so that an orchestrator can tell that it is not root.
+USER 10001
