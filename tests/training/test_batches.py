@@ -103,6 +103,8 @@ def test_rows_of_other_data_are_counted(pairs: Pairs) -> None:
 def test_a_manifest_of_other_data_is_refused(pairs: Pairs) -> None:
     with pytest.raises(DataError, match="names ids of the training data"):
         tie(mined(("a", "b", "text")), pairs)
+    with pytest.raises(DataError, match="holds no rows"):
+        tie(MinedNegatives([], [], [], [], [], [], [], "s"), pairs)
 
 
 @pytest.mark.parametrize(("size", "message"), [(1, "at least 2"), (0, "at least 2"), (21, "larger than the data")])

@@ -12,11 +12,12 @@ import pytest
 from numpy.typing import NDArray
 
 from twinlens.client.types import Hit, Item, ItemError, Modality, Part, QueryInput, QueryResult
-from twinlens.training.mining.candidates import Candidates, Neighbour
+from twinlens.training.data.caption_key import caption_key, contains
+from twinlens.training.mining.candidates import Candidates, Neighbour, near_pictures
 from twinlens.training.mining.command import report_table
 from twinlens.training.mining.filters import Equals, Guards, apply, positive_score
 from twinlens.training.mining.manifest import MinedNegatives, MiningError, read_manifest, write_manifest
-from twinlens.training.mining.mine import MineOptions, caption_key, mine
+from twinlens.training.mining.mine import MineOptions, mine
 from twinlens.training.mining.sampling import sample
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -123,6 +124,62 @@ def test_near_duplicate_pictures_are_left_out_for_both_kinds() -> None:
     assert ("a", "c") in pairs_of(mined, "text")
 
 
+def test_a_caption_of_the_same_picture_is_right_wherever_it_stands() -> None:
+    # a and b are captions of one picture; c, another picture, has the caption of b.
+    sibling = Item("b", "", "caption b", {}, "hash a", NOW, NOW)
+    echo = Item("c", "", "caption b", {}, "hash c", NOW, NOW)
+    mined, report = mine(index(b=sibling, c=echo), "c", "s", options(per_anchor=9))
+    for kind in ("text", "image"):
+        assert {("a", "c"), ("c", "a")}.isdisjoint(pairs_of(mined, kind))
+        assert report.kinds[kind].dropped["caption of the same picture"] == 2
+    assert ("a", "d") in pairs_of(mined, "text")
+
+
+def test_a_caption_that_says_more_is_no_negative() -> None:
+    longer = Item("b", "", "Today: caption A, low quality", {}, "hash b", NOW, NOW)
+    mined, report = mine(index(b=longer), "c", "s", options(per_anchor=9))
+    for kind in ("text", "image"):
+        assert {("a", "b"), ("b", "a")}.isdisjoint(pairs_of(mined, kind))
+        assert report.kinds[kind].dropped["caption within the other"] == 2
+
+
+def test_containing_is_by_whole_words_in_a_row() -> None:
+    assert contains("a dog on a beach", "A dog.")
+    assert not contains("a dogma", "a dog")
+    assert not contains("a big dog", "a dog")
+    assert not contains("a dog", "...")
+
+
+def test_more_near_duplicates_than_candidates_are_all_found() -> None:
+    many = {f"{number:03d}": (circle(0.01 * number)[0], circle(90)[0]) for number in range(40)}
+    crowd = FakeIndex({**many, "far": (circle(60)[0], circle(0)[0])})
+    alike = near_pictures(crowd, "c", ["000", "far"], min_score=0.99, top_k=3)
+    assert alike == {"000": frozenset(many) - {"000"}, "far": frozenset()}
+
+
+def test_a_search_for_near_duplicates_that_fails_is_no_answer() -> None:
+    class Failing(FakeIndex):
+        reason = "NOT_FOUND"
+
+        def _answer(self, query: QueryInput, modality: Modality, top_k: int) -> QueryResult:
+            del query, modality, top_k
+            return QueryResult((), ItemError(self.reason, "it has none"))
+
+    failing = Failing({"a": (circle(0)[0], circle(0)[0])})
+    assert near_pictures(failing, "c", ["a"], min_score=0.99, top_k=3) == {"a": frozenset()}
+    failing.reason = "INTERNAL"
+    with pytest.raises(MiningError, match="could not search for 'a'"):
+        near_pictures(failing, "c", ["a"], min_score=0.99, top_k=3)
+
+
+def test_anchors_that_get_fewer_than_asked_for_are_named() -> None:
+    mined, report = mine(index(), "c", "s", options(per_anchor=3, kinds=("text",)))
+    assert report.kinds["text"].short == {}
+    mined, report = mine(index(), "c", "s", options(per_anchor=3, kinds=("text",), guards=Guards(min_score=0.9)))
+    assert report.kinds["text"].short == {"a": 2, "b": 2, "c": 2, "d": 0}
+    assert Counter(mined.anchor_ids) == {"a": 2, "b": 2, "c": 2}
+
+
 def test_items_without_captions_are_candidates_but_no_anchors() -> None:
     bare = Item("b", "", " ", {}, "hash b", NOW, NOW)
     mined, report = mine(index(b=bare), "c", "s", options(kinds=("image",), per_anchor=9))
@@ -170,6 +227,7 @@ def five() -> Candidates:
         (Guards(margin=0.2), "zw"),
         (Guards(margin=-0.2), "xyzw"),
         (Guards(margin=None, relative_margin=0.25), "zw"),
+        (Guards(margin=None, relative_margin=0.0), "yzw"),
         (Guards(margin=None, max_score=0.6), "zw"),
         (Guards(margin=None, min_score=0.6), "xy"),
         (Guards(margin=None, rank_min=1), "yzw"),
@@ -189,6 +247,12 @@ def test_a_picture_out_of_sight_scores_less_than_all_in_sight() -> None:
     assert positive_score(five()) == 0.8
     assert positive_score(Candidates("q", "text", five().neighbours)) == 1.0
     assert apply(unseen, NOTHING, Guards()).survivors[0].neighbour.id == "w"
+
+
+def test_the_relative_margin_lies_below_the_positive_also_where_that_is_negative() -> None:
+    below = Candidates("p", "image", (Neighbour("p", -0.2), Neighbour("x", -0.25), Neighbour("y", -0.35)))
+    result = apply(below, NOTHING, Guards(margin=None, relative_margin=0.5))
+    assert [s.neighbour.id for s in result.survivors] == ["y"]
 
 
 @pytest.mark.parametrize(

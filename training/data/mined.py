@@ -33,6 +33,8 @@ def tie(mined: MinedNegatives, pairs: Pairs) -> MinedTable:
     Raises:
         DataError: if not one row of the manifest can be used.
     """
+    if not len(mined):
+        raise DataError("the hard-negative manifest holds no rows: mine with looser guards, or train without it")
     number = {identity: row for row, identity in enumerate(pairs.ids)}
     found: dict[str, list[list[int]]] = {kind: [[] for _ in pairs.ids] for kind in ("text", "image")}
     unknown = 0

@@ -10,6 +10,9 @@ from twinlens.client.types import Item, Modality, Part, QueryInput, QueryResult
 from twinlens.training.mining.manifest import Kind, MiningError
 
 QUERIES_A_CALL = 256
+# The most hits a query may ask for, and how fast a search that met nothing but near-duplicates grows towards it.
+MOST_HITS = 1000
+_GROWTH = 4
 
 
 class Searchable(Protocol):
@@ -76,14 +79,26 @@ def near_pictures(
 ) -> dict[str, frozenset[str]]:
     """For each anchor, the items whose pictures are at least `min_score` alike: near-duplicates.
 
-    An anchor without a picture has none.
+    Where all that was found is alike, more is looked for, up to 1,000. An anchor without a picture has none.
+
+    Raises:
+        MiningError: if the server cannot answer a query.
     """
     alike: dict[str, frozenset[str]] = {}
-    for start in range(0, len(anchors), QUERIES_A_CALL):
-        some = anchors[start : start + QUERIES_A_CALL]
-        queries: list[QueryInput] = [Part(item=one, item_modality="image") for one in some]
-        for anchor, result in zip(some, client.search_batch(collection, queries, top_k=top_k), strict=True):
-            alike[anchor] = frozenset(h.id for h in result.hits if h.score >= min_score and h.id != anchor)
+    waiting = list(anchors)
+    while waiting:
+        crowded = []
+        for start in range(0, len(waiting), QUERIES_A_CALL):
+            some = waiting[start : start + QUERIES_A_CALL]
+            queries: list[QueryInput] = [Part(item=one, item_modality="image") for one in some]
+            for anchor, result in zip(some, client.search_batch(collection, queries, top_k=top_k), strict=True):
+                without_picture = result.error is not None and result.error.reason == "NOT_FOUND"
+                found = () if without_picture else _neighbours(anchor, result)
+                near = frozenset(n.id for n in found if n.score >= min_score)
+                alike[anchor] = near - {anchor}
+                if len(near) == top_k < MOST_HITS:
+                    crowded.append(anchor)
+        waiting, top_k = crowded, min(MOST_HITS, _GROWTH * top_k)
     return alike
 
 

@@ -104,5 +104,6 @@ def report_table(report: MiningReport, title: str) -> Table:
     for reason in reasons:
         table.add_row(f"dropped: {reason}", *(f"{counts.dropped[reason]:,}" for counts in kinds))
     table.add_row("not needed", *(f"{counts.left:,}" for counts in kinds))
-    table.add_row("taken", *(f"{counts.taken:,}" for counts in kinds))
+    table.add_row("taken", *(f"{counts.taken:,}" for counts in kinds), end_section=True)
+    table.add_row("anchors with fewer than asked for", *(f"{len(counts.short):,}" for counts in kinds))
     return table

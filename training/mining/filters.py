@@ -8,7 +8,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
+from twinlens.training.data.caption_key import contains
 from twinlens.training.mining.candidates import Candidates, Neighbour
 
 
@@ -22,7 +24,7 @@ class Guards:
         min_score: Take none that scores lower: too easy.
         max_score: Take none that scores higher: too likely right.
         margin: A negative must score at least this much below the anchor's own (may be below 0).
-        relative_margin: A negative must score at most (1 - this) times the anchor's own.
+        relative_margin: A negative must score below the anchor's own by at least this share of it.
     """
 
     rank_min: int = 0
@@ -51,7 +53,7 @@ class Equals:
     """What is as right as the anchor itself.
 
     Attributes:
-        caption_of: Item to a key of its caption; equal keys say the same.
+        caption_of: Item to a key of its caption; equal keys say the same, an empty one says nothing.
         picture_of: Item to the digest of its picture.
         group_of: Item to a group whose members are positives of each other; may be empty.
         alike: Anchor to items with nearly the same picture.
@@ -63,7 +65,7 @@ class Equals:
     alike: Mapping[str, frozenset[str]]
 
     def why(self, anchor: str, other: str) -> str | None:
-        """Why `other` must not be a negative of `anchor`; None if it may."""
+        """Why `other` must not be a negative of `anchor`; None if it may. Both ways round the answer is the same."""
         if anchor == other:
             return "itself"
         for keys, reason in (
@@ -73,7 +75,20 @@ class Equals:
         ):
             if anchor in keys and keys.get(other) == keys[anchor]:
                 return reason
+        if self._belong(anchor, other) or self._belong(other, anchor):
+            return "caption of the same picture"
+        ours, theirs = self.caption_of.get(anchor, ""), self.caption_of.get(other, "")
+        if contains(ours, theirs) or contains(theirs, ours):
+            return "caption within the other"
         return "near-duplicate picture" if other in self.alike.get(anchor, frozenset()) else None
+
+    def _belong(self, one: str, other: str) -> bool:
+        """Whether some third item has the picture of the one and the caption of the other."""
+        return (self.picture_of.get(one), self.caption_of.get(other)) in self._pairs
+
+    @cached_property
+    def _pairs(self) -> frozenset[tuple[str | None, str | None]]:
+        return frozenset((self.picture_of.get(one), caption) for one, caption in self.caption_of.items() if caption)
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +152,6 @@ def _guarded(score: float, rank: int, positive: float, guards: Guards) -> str | 
         return "below min_score"
     if guards.margin is not None and score > positive - guards.margin:
         return "within the margin"
-    if guards.relative_margin is not None and score > positive * (1 - guards.relative_margin):
+    if guards.relative_margin is not None and score > positive - abs(positive) * guards.relative_margin:
         return "within the relative margin"
     return None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -11,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from twinlens.client.types import Item
+from twinlens.training.data.caption_key import caption_key
 from twinlens.training.mining.candidates import Searchable, near_captions, near_pictures
 from twinlens.training.mining.filters import Equals, Guards, apply
 from twinlens.training.mining.manifest import KINDS, Kind, MinedNegatives, MiningError
@@ -53,13 +53,23 @@ class MineOptions:
 
 @dataclass
 class KindReport:
-    """Counts of one kind; candidates = sum of dropped + left + taken."""
+    """Counts of one kind; candidates = sum of dropped + left + taken.
+
+    Attributes:
+        anchors: Captions searched with.
+        candidates: What the index found for them.
+        dropped: Reason to how many were no negatives for it.
+        left: Would have done, but `per_anchor` were found already.
+        taken: Rows of the manifest.
+        short: Anchor to how many it got, where that is fewer than `per_anchor`.
+    """
 
     anchors: int = 0
     candidates: int = 0
     dropped: Counter[str] = field(default_factory=Counter)
     left: int = 0
     taken: int = 0
+    short: dict[str, int] = field(default_factory=dict)
 
     def adds_up(self) -> bool:
         """Whether every candidate is accounted for."""
@@ -130,6 +140,8 @@ def mine(
             counts.dropped += filtered.dropped
             counts.left += len(filtered.survivors) - len(taken)
             counts.taken += len(taken)
+            if len(taken) < options.per_anchor:
+                counts.short[filtered.anchor] = len(taken)
             done += 1
             if progress is not None:
                 progress(done, of)
@@ -153,11 +165,6 @@ def _equals(
         group_of=groups,
         alike=alike,
     )
-
-
-def caption_key(caption: str) -> str:
-    """Captions of one key say the same: case, white space and final punctuation do not count."""
-    return re.sub(r"\s+", " ", caption.casefold()).strip().rstrip(".!")
 
 
 def _manifest(
