@@ -78,6 +78,11 @@ class GrpcServer:
         await self._server.start()
         try:
             await self.health.start()
+        except TimeoutError:
+            limit_s = self._app.settings.canary_timeout_s
+            raise StartError(
+                f"the encoder does not answer within {limit_s:g} s (more: TWINLENS_CANARY_TIMEOUT_S)"
+            ) from None
         except Exception as error:
             raise StartError(f"the encoder does not answer: {error}") from error
 

@@ -90,6 +90,18 @@ async def test_a_server_whose_encoder_does_not_answer_does_not_start(data: Path)
         pass  # and it left nothing locked
 
 
+async def test_a_server_whose_encoder_is_too_slow_says_how_long_it_waited(
+    data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def late(*_: object) -> None:
+        raise TimeoutError
+
+    monkeypatch.setattr("twinlens.server.health.fly", late)
+    with pytest.raises(StartError, match=r"within 7\.5 s"):
+        async with run_server(data, WatchedEncoder(), canary_timeout_s=7.5):
+            pass
+
+
 async def test_reflection_names_the_services(served: Running) -> None:
     stub = reflection_pb2_grpc.ServerReflectionStub(served.channel)
     call = stub.ServerReflectionInfo(iter([reflection_pb2.ServerReflectionRequest(list_services="")]))
