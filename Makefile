@@ -13,7 +13,7 @@ PYTEST_ARGS ?=
 
 BIN := $(VENV)/bin
 SHELL := /bin/sh
-export PATH := $(CURDIR)/$(BIN):$(PATH)
+export PATH := $(abspath $(BIN)):$(PATH)
 
 .PHONY: help setup setup-demo demo demo-loop test test-fast check format bench proto docs dist clean
 
