@@ -20,21 +20,14 @@ _ALL_KEYS = 2**63 - 1
 
 
 class Refill:
-    """The work on generations of one collection, behind the methods of `Collection`."""
+    """The work on generations of one collection, behind the methods of `Collection`, where its contract is stated."""
 
     def __init__(self, state: CollectionState) -> None:
         self._state = state
         self._fills: dict[int, Fill] = {}  # guarded by state.writing
 
     def begin(self, *, space_id: str, dimension: int) -> int:
-        """Starts a generation to be filled beside the active one, or goes on with one of that space.
-
-        Returns:
-            Its number. Where that space is the active one already, its number, with nothing missing.
-
-        Raises:
-            InvalidArgument: the dimension is below 1, or not that of the space.
-        """
+        """As `Collection.begin_generation`."""
         with self._state.use(), self._state.writing, self._state.database.write() as connection:
             if not space_id or dimension < 1:
                 raise InvalidArgument(f"a generation needs a space and a dimension from 1, not {dimension}")
@@ -49,10 +42,7 @@ class Refill:
             return found.number
 
     def missing(self, generation: int, *, limit: int) -> list[Item]:
-        """Items that a generation has not dealt with, at most `limit`; empty once there are none.
-
-        One filler at a time: `write` takes its vectors to be made from the items as last returned here.
-        """
+        """As `Collection.missing`."""
         check_limit(limit)
         name = self._state.name
         with self._state.use(), self._state.writing, self._state.database.read() as connection:
@@ -67,18 +57,7 @@ class Refill:
             return [item for _, item in found]
 
     def write(self, generation: int, vectors: Mapping[str, Mapping[Modality, NDArray[Any]]]) -> None:
-        """Stores vectors of a generation for items that exist already.
-
-        Items deleted meanwhile are ignored, and so are those replaced since `missing` named them: these stay missing.
-
-        Args:
-            generation: Its number.
-            vectors: Item id to vectors of shape (d,) per modality; empty where there is nothing to embed.
-
-        Raises:
-            InvalidArgument: no such generation.
-            InvalidVector: a vector is unusable.
-        """
+        """As `Collection.write_vectors`."""
         with self._state.use(), self._state.writing:
             loaded = self._state.current_while_writing()
             with self._state.database.write() as connection:
@@ -97,11 +76,7 @@ class Refill:
                 self._state.follow(loaded, by_key)
 
     def activate(self, generation: int) -> None:
-        """Makes a complete generation the active one, in one step; the one before stays until it is dropped.
-
-        Raises:
-            InvalidArgument: no such generation, or items are missing in it.
-        """
+        """As `Collection.activate`."""
         with self._state.use(), self._state.writing:
             if self._state.current_while_writing().generation.number == generation:
                 return
@@ -117,11 +92,7 @@ class Refill:
             self._fills.pop(generation, None)
 
     def drop(self, generation: int) -> None:
-        """Removes a generation and its vectors.
-
-        Raises:
-            InvalidArgument: no such generation, or it is the active one.
-        """
+        """As `Collection.drop_generation`."""
         with self._state.use(), self._state.writing:
             if self._state.current_while_writing().generation.number == generation:
                 raise InvalidArgument(f"generation {generation} of {self._state.name} is active and cannot be dropped")

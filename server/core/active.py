@@ -12,6 +12,7 @@ from twinlens.encoders.errors import BundleError, RuntimeUnavailable
 from twinlens.encoders.protocol import EncoderLike
 from twinlens.index.catalog import Catalog
 from twinlens.index.collection import Collection
+from twinlens.index.durable import sync
 from twinlens.index.errors import CollectionError
 from twinlens.server.core.app import thread_shares
 from twinlens.server.settings import Settings
@@ -57,11 +58,7 @@ def write_active(data: Path, active: Active) -> None:
         file.flush()
         os.fsync(file.fileno())
     beside.replace(data / ACTIVE_NAME)
-    folder = os.open(data, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+    sync(data)
 
 
 def load_encoder(bundle: Path, settings: Settings) -> EncoderLike:
