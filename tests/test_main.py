@@ -196,7 +196,12 @@ def test_a_reader_that_goes_away_ends_it_quietly(tiny_bundle: Path, tmp_path: Pa
     assert "Exception" not in done.stderr
 
 
-def test_ctrl_c_ends_it_in_one_line_and_leaves_no_half_file(tiny_bundle: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("number", "code", "said"), [(signal.SIGINT, 130, "interrupted"), (signal.SIGTERM, 143, "terminated")]
+)
+def test_a_signal_ends_it_in_one_line_and_leaves_nothing_half_done(
+    tiny_bundle: Path, tmp_path: Path, number: signal.Signals, code: int, said: str
+) -> None:
     pictures = write_folder(tmp_path / "pictures")
     (pictures / "sub" / "broken.png").unlink()
     os.mkfifo(tmp_path / "labels.txt")
@@ -210,11 +215,11 @@ def test_ctrl_c_ends_it_in_one_line_and_leaves_no_half_file(tiny_bundle: Path, t
         text=True,
     )
     with (tmp_path / "labels.txt").open("w"):  # opens once the command reads, which then waits for labels
-        process.send_signal(signal.SIGINT)
+        process.send_signal(number)
         out, err = process.communicate(timeout=120)
-    assert process.returncode == 130
-    assert (out, err) == ("", "twinlens: interrupted\n")
-    assert not (tmp_path / "labels.csv").exists()
+    assert process.returncode == code
+    assert (out, err) == ("", f"twinlens: {said}\n")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["labels.txt", "pictures"]
 
 
 def test_closed_outputs_are_no_reason_to_fail() -> None:

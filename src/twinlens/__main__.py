@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import os
+import signal
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -76,6 +77,15 @@ _COMPLETION = "_TWINLENS_COMPLETE"  # set by the shell when it asks for completi
 
 _INTERRUPTED = 130  # 128 + SIGINT, as shells say it
 _BROKEN_PIPE = 141  # 128 + SIGPIPE
+_TERMINATED = 143  # 128 + SIGTERM
+
+
+class _Terminated(KeyboardInterrupt):
+    """SIGTERM: whatever cleans up when interrupted does so now, too."""
+
+
+def _terminate(*_: object) -> None:
+    raise _Terminated
 
 
 class LazyGroup(typer.core.TyperGroup):
@@ -165,11 +175,16 @@ def app() -> Any:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs a command line and returns its exit code: 0 only on success, 2 for wrong usage, 130 when interrupted."""
+    """Runs a command line and returns its exit code: 0 only on success, 2 for wrong usage, 130 when interrupted.
+
+    On SIGTERM half-written files, private folders and started servers are cleared away as on Ctrl-C; the code is 143.
+    """
     os.environ.setdefault("GRPC_VERBOSITY", "ERROR")  # its notices would stand between our lines on stderr
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:  # closed by whoever started us
             setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115 - as long as we run
+    if arguments is None:  # the process is ours
+        signal.signal(signal.SIGTERM, _terminate)
     try:
         command = app()
         if _COMPLETION in os.environ:
@@ -187,6 +202,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         with contextlib.suppress(OSError, ValueError):
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return _BROKEN_PIPE
+    except _Terminated:
+        return _fail("terminated", _TERMINATED)
     except (KeyboardInterrupt, typer.Abort):
         return _fail("interrupted", _INTERRUPTED)
     except Exception as error:
