@@ -12,6 +12,10 @@ ChannelOptions: TypeAlias = "Sequence[tuple[str, str | int]]"
 
 MAX_MESSAGE_BYTES = 64 * 1024 * 1024
 
+# Default deadlines of a call in seconds: of one that asks, and of one that stores or deletes.
+TIMEOUT_S = 60.0
+WRITE_TIMEOUT_S = 600.0
+
 # Calls that change nothing may be sent again; UpsertItems, CreateCollection and the deletions never are.
 _READS = (
     ("twinlens.v1.EmbeddingService", "Embed"),

@@ -10,7 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from twinlens.client import calls, types
-from twinlens.client.channel import ChannelOptions, channel_options, check_target
+from twinlens.client.channel import (
+    TIMEOUT_S,
+    WRITE_TIMEOUT_S,
+    ChannelOptions,
+    channel_options,
+    check_target,
+)
 from twinlens.client.errors import TwinlensError, from_status
 from twinlens.client.query import mix
 from twinlens.client.stubs import stubs
@@ -44,8 +50,8 @@ class Client:
         self,
         target: str,
         *,
-        timeout_s: float | None = 60.0,
-        write_timeout_s: float | None = 600.0,
+        timeout_s: float | None = TIMEOUT_S,
+        write_timeout_s: float | None = WRITE_TIMEOUT_S,
         wait_for_ready: bool = False,
         options: ChannelOptions = (),
     ) -> None:

@@ -10,6 +10,7 @@ from typing import TypeAlias
 
 import typer
 
+from twinlens.client.channel import TIMEOUT_S
 from twinlens.client.client import Client
 from twinlens.client.errors import TwinlensError
 
@@ -32,6 +33,7 @@ def connect(
     bundle: str | os.PathLike[str] | None = None,
     *,
     create: bool = False,
+    timeout_s: float | None = TIMEOUT_S,
 ) -> Iterator[Client]:
     """A client of the server that the options name: `--server`, else `--local`/`--bundle`, else TWINLENS_SERVER.
 
@@ -40,6 +42,7 @@ def connect(
         local: A data folder to serve from this process while the block lasts.
         bundle: The bundle to serve it with; alone, a temporary data folder is served.
         create: Make the data folder if it is missing; otherwise that is an error.
+        timeout_s: Deadline of each call that asks, in seconds; None waits for ever.
 
     Raises:
         typer.BadParameter: where the options name no server, or two.
@@ -55,7 +58,7 @@ def connect(
             raise typer.BadParameter(
                 f"no server named: give --server HOST:PORT or --local DIR, or set {SERVER_VARIABLE}"
             )
-        with Client(target) as client:
+        with Client(target, timeout_s=timeout_s) as client:
             yield client
         return
     for folder, option in ((local, "--local"), (bundle, "--bundle")):
@@ -64,5 +67,8 @@ def connect(
     if not _local:
         raise TwinlensError("FAILED_PRECONDITION", "--local needs the twinlens command, which brings the server along")
     data = None if local is None else Path(local)
-    with _local[0](data, None if bundle is None else Path(bundle)) as target, Client(target) as client:
+    with (
+        _local[0](data, None if bundle is None else Path(bundle)) as target,
+        Client(target, timeout_s=timeout_s) as client,
+    ):
         yield client

@@ -77,7 +77,8 @@ def label(
         raise TwinlensError("NOT_FOUND", f"no pictures in {folder}")
     opened = open_sink(out) if out is not None else _stdout_sink(as_json)
     with (
-        connect(server, local, bundle) as client,
+        # No deadline: before the first picture the server embeds all prompts, which may be tens of thousands.
+        connect(server, local, bundle, timeout_s=None) as client,
         opened as sink,
         progress("labelled", lambda: sum(1 for _ in walk_images(folder))) as shown,
     ):

@@ -62,6 +62,15 @@ def test_no_server_and_two_servers_are_wrong_usage(
     assert started == []
 
 
+@pytest.mark.parametrize("timeout_s", [None, 2.5])
+def test_the_deadline_asked_for_is_that_of_the_client(
+    started: list[tuple[Path | None, Path | None]], target: str, tmp_path: Path, timeout_s: float | None
+) -> None:
+    for given in ({"server": target}, {"local": tmp_path}):
+        with connect(**given, timeout_s=timeout_s) as client:
+            assert client._timeout_s == timeout_s
+
+
 def test_a_folder_that_is_missing_is_not_made(started: list[tuple[Path | None, Path | None]], tmp_path: Path) -> None:
     missing = tmp_path / "a"
     for local, bundle in ((missing, None), (None, missing), (tmp_path, missing)):
