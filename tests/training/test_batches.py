@@ -21,8 +21,17 @@ def pairs(scenes: list[Scene], tiny_spec: DualEncoderSpec) -> Pairs:
 
 
 def rows(batch: Batch, pairs: Pairs) -> list[int]:
-    """Which pairs a batch holds, found by their unique pictures."""
-    return [int(np.flatnonzero(pairs.image_keys == int(key))[0]) for key in batch.image_keys[: batch.pairs]]
+    """Which pairs a batch holds, found by their unique pictures; behind its pairs, the extra pictures."""
+    row_of = {pairs.pixels_nhwc[slot].tobytes(): row for row, slot in enumerate(pairs.slots)}
+    assert len(row_of) == len(pairs)
+    return [row_of[picture.numpy().tobytes()] for picture in batch.pixels_nhwc]
+
+
+def text_rows(batch: Batch, pairs: Pairs) -> list[int]:
+    """The same by their unique captions."""
+    row_of = {ids.tobytes(): row for row, ids in enumerate(pairs.token_ids_nl)}
+    assert len(row_of) == len(pairs)
+    return [row_of[ids.numpy().tobytes()] for ids in batch.token_ids_nl]
 
 
 def mined(*triples: tuple[str, str, Kind]) -> MinedNegatives:
@@ -62,11 +71,9 @@ def test_mined_negatives_follow_the_pairs_they_were_mined_for(pairs: Pairs) -> N
     ids = pairs.ids
     table = tie(mined((ids[0], ids[5], "text"), (ids[0], ids[6], "text"), (ids[1], ids[7], "image")), pairs)
     for batch in islice(PairBatches(pairs, 4, seed=0, mined=table, share=HardShare(2, 1)), 20):
-        chosen = rows(batch, pairs)
-        extra_texts = batch.text_image_keys[4:].tolist()
-        extra_images = batch.image_keys[4:].tolist()
-        assert extra_texts == ([pairs.image_keys[5], pairs.image_keys[6]] if 0 in chosen else [])
-        assert extra_images == ([pairs.image_keys[7]] if 1 in chosen else [])
+        chosen = rows(batch, pairs)[:4]
+        assert text_rows(batch, pairs) == chosen + ([5, 6] if 0 in chosen else [])
+        assert rows(batch, pairs) == chosen + ([7] if 1 in chosen else [])
 
 
 def test_the_share_limits_how_many_negatives_are_drawn(pairs: Pairs) -> None:
@@ -74,7 +81,7 @@ def test_the_share_limits_how_many_negatives_are_drawn(pairs: Pairs) -> None:
     table = MinedTable(texts, np.full((20, 0), -1), 0)
     drawn = set()
     for batch in islice(PairBatches(pairs, 2, seed=0, mined=table, share=HardShare(1, 3)), 40):
-        extra = batch.text_keys[2:].tolist()
+        extra = text_rows(batch, pairs)[2:]
         assert 1 <= len(extra) <= 2
         assert len(batch.pixels_nhwc) == 2
         drawn.update(extra)

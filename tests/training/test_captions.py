@@ -178,6 +178,22 @@ def test_the_digest_of_the_data_follows_its_content(tmp_path: Path) -> None:
     assert one != from_captions([CaptionRow("a", file, "c")], SPEC, max_unreadable_share=0).digest()
 
 
+def test_pictures_that_decode_to_the_same_have_equal_keys(tmp_path: Path, tiny_spec: DualEncoderSpec) -> None:
+    png, other = picture(tmp_path, "red.png", (255, 0, 0)), picture(tmp_path, "blue.png", (0, 0, 255))
+    Image.open(png).save(tmp_path / "red.bmp")
+    rows = [CaptionRow(file.name, file, "a red circle") for file in (png, tmp_path / "red.bmp", other)]
+    pairs = tokenise(from_captions(rows, SPEC, max_unreadable_share=0), tiny_spec.tokenizer_json, tiny_spec.text)
+    assert pairs.image_keys.tolist() == [0, 0, 1]
+
+
+def test_captions_that_say_the_same_have_equal_keys(tmp_path: Path, tiny_spec: DualEncoderSpec) -> None:
+    file = picture(tmp_path, "red.png", (255, 0, 0))
+    captions = ["a red circle", "A red  circle.", "a blue ring", "word " * 50 + "one", "word " * 50 + "two"]
+    rows = [CaptionRow(str(i), file, caption) for i, caption in enumerate(captions)]
+    pairs = tokenise(from_captions(rows, SPEC, max_unreadable_share=0), tiny_spec.tokenizer_json, tiny_spec.text)
+    assert pairs.text_keys.tolist() == [0, 0, 1, 2, 2]  # the last two are cut to the same
+
+
 def test_equal_captions_have_equal_keys_and_empty_ones_are_refused(tmp_path: Path, tiny_spec: DualEncoderSpec) -> None:
     file = picture(tmp_path, "red.png", (255, 0, 0))
     rows = [CaptionRow(str(i), file, c) for i, c in enumerate(["a red circle", "a blue ring", "A red circle"])]

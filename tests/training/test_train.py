@@ -19,6 +19,7 @@ from twinlens.training.config import ConfigError, TrainConfig
 from twinlens.training.data.errors import DataError
 from twinlens.training.data.scenes import make_scene, write_scenes
 from twinlens.training.loop import TrainingError
+from twinlens.training.losses.info_nce import clip_loss
 from twinlens.training.methods.clip import Clip
 from twinlens.training.mining.manifest import Kind, MinedNegatives, write_manifest
 from twinlens.training.modules.dual_encoder import MAX_LOG_SCALE, DualEncoder
@@ -260,9 +261,13 @@ def test_a_method_names_its_losses(towers: DualEncoder, pair_batch: Callable[[in
 def test_mined_negatives_count_with_their_weight(towers: DualEncoder, pair_batch: Callable[[int], Any]) -> None:
     whole = pair_batch(12)
     batch = dataclasses.replace(whole, pairs=8)  # the last four stand in as negatives only
+    batch = dataclasses.replace(batch, equal_texts=whole.equal_texts[:8], equal_images=whole.equal_images[:8])
     plain = dataclasses.replace(
         batch,
-        **{name: value[:8] for name, value in vars(whole).items() if isinstance(value, torch.Tensor)},
+        pixels_nhwc=whole.pixels_nhwc[:8],
+        token_ids_nl=whole.token_ids_nl[:8],
+        equal_texts=whole.equal_texts[:8, :8],
+        equal_images=whole.equal_images[:8, :8],
     )
 
     def loss(of: Any, weight: float) -> float:
@@ -271,6 +276,20 @@ def test_mined_negatives_count_with_their_weight(towers: DualEncoder, pair_batch
 
     assert loss(batch, 1e-12) == pytest.approx(loss(plain, 1.0), rel=1e-5)
     assert loss(plain, 1.0) < loss(batch, 0.5) < loss(batch, 1.0) < loss(batch, 4.0)
+
+
+def test_losses_stay_in_fp32_where_the_towers_compute_in_bfloat16(
+    towers: DualEncoder, pair_batch: Callable[[int], Any]
+) -> None:
+    scale: torch.nn.Parameter = towers.model.logit_scale  # type: ignore[assignment]
+    scale.data.fill_(MAX_LOG_SCALE)
+    batch = pair_batch(16)
+    method = Clip(towers.eval(), learning_rate=1e-3, weight_decay=0.0, schedule=Schedule(10, 1))
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        loss = method.training_step(batch, 0)["loss"]
+        images, texts = towers.images(batch.pixels_nhwc), towers.texts(batch.token_ids_nl)
+    expected = clip_loss(images, texts, towers.scale(), equal=batch.equal_texts)
+    torch.testing.assert_close(loss, expected, rtol=1e-5, atol=1e-5)
 
 
 @pytest.fixture

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import IterableDataset
 
+from twinlens.training.data.equal_pairs import EqualPairs
 from twinlens.training.data.errors import DataError
 from twinlens.training.data.mined import MinedTable
 from twinlens.training.data.pairs import Pairs
@@ -24,17 +25,16 @@ class Batch:
     Attributes:
         pixels_nhwc: uint8, shape (n + i, size, size, 3): the pairs' pictures, then i extra ones.
         token_ids_nl: int64, shape (n + t, length): the pairs' captions, then t extra ones.
-        image_keys: Shape (n + i,); equal numbers name equal pictures. `image_text_keys` are those of their captions.
-        text_keys: Shape (n + t,); equal numbers name equal captions. `text_image_keys` are those of their pictures.
+        equal_texts: bool, shape (n, n + t): which captions are as right for a pair's picture as its own; see
+            `EqualPairs`.
+        equal_images: bool, shape (n, n + i): which pictures are as right for a pair's caption as its own.
         pairs: n.
     """
 
     pixels_nhwc: Tensor
     token_ids_nl: Tensor
-    image_keys: Tensor
-    image_text_keys: Tensor
-    text_keys: Tensor
-    text_image_keys: Tensor
+    equal_texts: Tensor
+    equal_images: Tensor
     pairs: int
 
     def to(self, device: torch.device) -> Batch:
@@ -89,6 +89,7 @@ class PairBatches(IterableDataset[Batch]):
         if batch_size > len(pairs):
             raise DataError(f"batch_size {batch_size} is larger than the data ({len(pairs)} pairs)")
         self._pairs = pairs
+        self._equals = EqualPairs(pairs.image_keys, pairs.text_keys)
         self._batch_size = batch_size
         self._seed = seed
         self._mined = mined
@@ -136,10 +137,8 @@ class PairBatches(IterableDataset[Batch]):
         return Batch(
             pixels_nhwc=torch.from_numpy(pairs.pixels_nhwc[pairs.slots[images]]),
             token_ids_nl=torch.from_numpy(pairs.token_ids_nl[texts]),
-            image_keys=torch.from_numpy(pairs.image_keys[images]),
-            image_text_keys=torch.from_numpy(pairs.text_keys[images]),
-            text_keys=torch.from_numpy(pairs.text_keys[texts]),
-            text_image_keys=torch.from_numpy(pairs.image_keys[texts]),
+            equal_texts=torch.from_numpy(self._equals(rows, texts)),
+            equal_images=torch.from_numpy(self._equals(rows, images)),
             pairs=len(rows),
         )
 

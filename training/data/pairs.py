@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 
 from twinlens.encoders.errors import InvalidText
 from twinlens.encoders.manifest import PreprocessSpec, TextSpec
-from twinlens.encoders.tokenise import TextTokenizer, collate
+from twinlens.encoders.tokenise import TextTokenizer, TokenisedText, collate
+from twinlens.training.data.caption_key import caption_key
 from twinlens.training.data.captions import CaptionRow
 from twinlens.training.data.errors import DataError
 from twinlens.training.data.picture_cache import decode_all
@@ -55,7 +56,8 @@ class Pairs:
         pixels_nhwc: uint8, shape (m, size, size, 3).
         slots: Row of `pixels_nhwc` that belongs to the pair, shape (n,).
         token_ids_nl: Padded ids, int64, shape (n, context length).
-        image_keys: Equal numbers name equal pictures, shape (n,); `text_keys` the same for captions.
+        image_keys: Equal numbers, from 0, name pictures that are equal to the tower, shape (n,).
+        text_keys: Equal numbers, from 0, name captions that say the same or are the same to the tower, shape (n,).
         truncated: How many captions were longer than the context.
     """
 
@@ -125,7 +127,8 @@ def tokenise(raw: RawPairs, tokenizer_json: str, spec: TextSpec) -> Pairs:
         DataError: naming the pair, if a caption cannot be tokenised.
     """
     tokenizer = TextTokenizer(tokenizer_json.encode(), spec)
-    tokens = []
+    tokens: list[TokenisedText] = []
+    said: dict[tuple[int, ...], str] = {}
     for identity, caption in zip(raw.ids, raw.captions, strict=True):
         try:
             tokens.append(tokenizer(caption))
@@ -133,13 +136,14 @@ def tokenise(raw: RawPairs, tokenizer_json: str, spec: TextSpec) -> Pairs:
             raise DataError(f"the caption of {identity!r} cannot be used: {error}") from None
     # The towers of open_clip take rows of the full context only.
     ids, _ = collate(tokens, spec.model_copy(update={"pad_to_context": True}))
+    looks = [hashlib.sha256(picture.tobytes()).digest() for picture in raw.pixels_nhwc]
     return Pairs(
         ids=raw.ids,
         pixels_nhwc=raw.pixels_nhwc,
         slots=raw.slots,
         token_ids_nl=ids,
-        image_keys=_keys(raw.image_digests),
-        text_keys=_keys([token.ids for token in tokens]),
+        image_keys=_keys([looks[slot] for slot in raw.slots]),
+        text_keys=_keys([said.setdefault(t.ids, caption_key(c)) for t, c in zip(tokens, raw.captions, strict=True)]),
         truncated=sum(token.truncated for token in tokens),
     )
 

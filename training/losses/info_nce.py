@@ -16,15 +16,11 @@ class HardNegatives:
     Attributes:
         embeddings_md: Unit norm, shape (m, d): captions for the image side, pictures for the text side.
         weights: How much each counts, broadcastable to (n, m); 1 as much as a negative of the batch, 0 not at all.
-            A row per anchor confines an extra to its own anchor. None: 1 everywhere.
-        image_keys: Equal numbers name equal pictures (the picture itself, or the one a caption belongs to), shape (m,).
-        text_keys: Equal numbers name equal captions, shape (m,).
+            A row per anchor confines an extra to its own anchor, and a 0 hides one that is right for it. None: 1.
     """
 
     embeddings_md: Tensor
     weights: Tensor | None = None
-    image_keys: Tensor | None = None
-    text_keys: Tensor | None = None
 
 
 def clip_loss(
@@ -32,8 +28,7 @@ def clip_loss(
     text_nd: Tensor,
     logit_scale: Tensor | float,
     *,
-    image_keys: Tensor | None = None,
-    text_keys: Tensor | None = None,
+    equal: Tensor | None = None,
     hard_texts: HardNegatives | None = None,
     hard_images: HardNegatives | None = None,
 ) -> Tensor:
@@ -43,16 +38,15 @@ def clip_loss(
 
         A = mean_i [ -s_ii + log( Σ_j m_ij exp s_ij + Σ_e w_ie exp(scale · ⟨image_i, hard_text_e⟩) ) ]
 
-    and B is the same with the two sides exchanged. The mask m_ij is 0 for pairs i ≠ j that share their picture or their
-    caption, else 1: what is equally right is never pushed away, and a perfect model keeps a loss of about 0 when the
-    batch holds duplicates. The same mask applies to the hard negatives, on top of their weights w.
+    and B is the same with the two sides exchanged. The mask m_ij is 0 for equals i ≠ j (pairs that share their picture
+    or their caption), else 1: what is equally right is never pushed away, and a perfect model keeps a loss of about 0
+    when the batch holds duplicates.
 
     Args:
         image_nd: Image embeddings of unit norm, shape (n, d).
         text_nd: Text embeddings of unit norm, shape (n, d); row i belongs to image i.
         logit_scale: The factor itself, not its logarithm; at most 100 in CLIP.
-        image_keys: Integers, shape (n,); equal numbers name equal pictures. None: all differ.
-        text_keys: Integers, shape (n,); equal numbers name equal captions. None: all differ.
+        equal: bool, shape (n, n), symmetric: which pairs are equals; the diagonal does not count. None: all differ.
         hard_texts: Extra wrong captions for the image → text direction.
         hard_images: Extra wrong pictures for the text → image direction.
 
@@ -67,35 +61,19 @@ def clip_loss(
     if image_nd.shape[0] < 2 and hard_texts is None and hard_images is None:
         raise ValueError("a batch of one has no negatives: the loss is 0 and teaches nothing")
     logits = logit_scale * image_nd @ text_nd.T
-    keys = (image_keys, text_keys)
-    logits = _hide_equals(logits, keys, keys, keep_diagonal=True)
-    image_rows = _with_extras(logits, image_nd, logit_scale, keys, hard_texts)
-    text_rows = _with_extras(logits.T, text_nd, logit_scale, keys, hard_images)
+    if equal is not None:
+        itself = torch.eye(len(equal), dtype=torch.bool, device=equal.device)
+        logits = logits.masked_fill(equal & ~itself, float("-inf"))
+    image_rows = _with_extras(logits, image_nd, logit_scale, hard_texts)
+    text_rows = _with_extras(logits.T, text_nd, logit_scale, hard_images)
     target = torch.arange(len(logits), device=logits.device)
     return 0.5 * (F.cross_entropy(image_rows, target) + F.cross_entropy(text_rows, target))
 
 
-_Keys = tuple[Tensor | None, Tensor | None]
-
-
-def _hide_equals(logits: Tensor, rows: _Keys, columns: _Keys, *, keep_diagonal: bool) -> Tensor:
-    for row, column in zip(rows, columns, strict=True):
-        if row is None or column is None:
-            continue
-        same = row[:, None] == column[None, :]
-        if keep_diagonal:
-            same = same & ~torch.eye(len(row), dtype=torch.bool, device=row.device)
-        logits = logits.masked_fill(same, float("-inf"))
-    return logits
-
-
-def _with_extras(
-    logits: Tensor, anchors_nd: Tensor, scale: Tensor | float, keys: _Keys, extras: HardNegatives | None
-) -> Tensor:
+def _with_extras(logits: Tensor, anchors_nd: Tensor, scale: Tensor | float, extras: HardNegatives | None) -> Tensor:
     if extras is None or len(extras.embeddings_md) == 0:
         return logits
     more = scale * anchors_nd @ extras.embeddings_md.T
     if extras.weights is not None:
         more = more + extras.weights.to(more).expand_as(more).log()
-    more = _hide_equals(more, keys, (extras.image_keys, extras.text_keys), keep_diagonal=False)
     return torch.cat([logits, more], dim=1)

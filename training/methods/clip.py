@@ -47,28 +47,27 @@ class Clip(pl.LightningModule):
 
         Returns:
             `loss`; `accuracy`: share of pictures whose own caption scores best of all in the batch, hard ones included
-            and equal captions aside; `scale`: the factor on cosines.
+            and captions that are as right aside; `scale`: the factor on cosines.
         """
         n = batch.pairs
         images = self.towers.images(batch.pixels_nhwc)
         texts = self.towers.texts(batch.token_ids_nl)
         scale = self.towers.scale()
-        weight = torch.as_tensor(self._hard_weight, device=images.device)
-        loss = clip_loss(
-            images[:n],
-            texts[:n],
-            scale,
-            image_keys=batch.image_keys[:n],
-            text_keys=batch.text_keys[:n],
-            hard_texts=HardNegatives(texts[n:], weight, batch.text_image_keys[n:], batch.text_keys[n:]),
-            hard_images=HardNegatives(images[n:], weight, batch.image_keys[n:], batch.image_text_keys[n:]),
-        )
-        with torch.no_grad():
-            cosines = images[:n] @ texts.T
-            own = cosines.diagonal().clone()
-            equal = batch.image_keys[:n, None] == batch.text_image_keys[None, :]
-            equal |= batch.text_keys[:n, None] == batch.text_keys[None, :]
-            best = cosines.masked_fill(equal, -2.0).amax(dim=1)
+        equal_texts, equal_images = batch.equal_texts, batch.equal_images
+        # Not in bfloat16: it would round a logit of 100 by up to 0.25.
+        with torch.autocast(images.device.type, enabled=False):
+            loss = clip_loss(
+                images[:n],
+                texts[:n],
+                scale,
+                equal=equal_texts[:, :n],
+                hard_texts=HardNegatives(texts[n:], self._hard_weight * ~equal_texts[:, n:]),
+                hard_images=HardNegatives(images[n:], self._hard_weight * ~equal_images[:, n:]),
+            )
+            with torch.no_grad():
+                cosines = images[:n] @ texts.T
+                own = cosines.diagonal().clone()
+                best = cosines.masked_fill(equal_texts, -2.0).amax(dim=1)
         return {"loss": loss, "accuracy": (own > best).float().mean(), "scale": scale.detach()}
 
     def transfer_batch_to_device(self, batch: Batch, device: torch.device, dataloader_idx: int) -> Batch:  # noqa: ARG002

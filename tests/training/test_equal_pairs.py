@@ -1,0 +1,27 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from twinlens.training.data.equal_pairs import EqualPairs
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_pairs_are_equals_where_one_picture_is_known_to_have_the_others_caption(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    count = int(rng.integers(1, 60))
+    images, texts = rng.integers(0, 12, count), rng.integers(0, 20, count)
+    rows, columns = rng.integers(0, count, 9), rng.integers(0, count, 15)
+    known = set(zip(images.tolist(), texts.tolist(), strict=True))
+    expected = [
+        [(images[i], texts[j]) in known or (images[j], texts[i]) in known for j in columns.tolist()]
+        for i in rows.tolist()
+    ]
+    assert EqualPairs(images, texts)(rows, columns).tolist() == expected
+
+
+def test_a_third_pair_outside_the_batch_connects_two() -> None:
+    # 0: picture 0, caption 0. 1: picture 1, caption 1. 2: picture 0, caption 1.
+    equals = EqualPairs(np.array([0, 1, 0, 2]), np.array([0, 1, 1, 2]))
+    batch = np.array([0, 1, 3])
+    assert equals(batch, batch).tolist() == [[True, True, False], [True, True, False], [False, False, True]]
