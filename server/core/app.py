@@ -39,7 +39,7 @@ class Application:
         self.labels = LabelCache(self.engine, settings.label_cache_bytes)
         self.searcher = Searcher(self.engine, self.admission, self.io)
         self.classifier = Classifier(self.engine, self.admission, self.labels, self.io)
-        self.upserter = Upserter(self.engine, self.io)
+        self.upserter = Upserter(self.engine, self.io, writers=max(1, settings.io_threads // 2))
 
     async def embed(self, inputs: Sequence[Input], call: Call) -> list[Outcome]:
         """Embeds a caller's inputs, each on its own.

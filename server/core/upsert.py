@@ -63,12 +63,20 @@ class UpsertReport:
 
 
 class Upserter:
-    """Embeds and stores items."""
+    """Embeds and stores items.
 
-    def __init__(self, engine: Engine, io: WorkerPool) -> None:
+    Args:
+        engine: Embeds.
+        io: Where groups are written.
+        writers: How many of its threads may write at a time: writes wait for the disk and for each other, and searches
+            that need a thread should not wait for them.
+    """
+
+    def __init__(self, engine: Engine, io: WorkerPool, *, writers: int) -> None:
         self._engine = engine
         self._io = io
         self._slots = asyncio.Semaphore(_GROUPS_AT_ONCE)
+        self._writers = asyncio.Semaphore(writers)
 
     async def upsert(self, collection: Collection, items: AsyncIterator[Incoming], call: Call) -> UpsertReport:
         """Stores a stream of items; of two items of one id the later one stays.
@@ -184,7 +192,8 @@ class Upserter:
             report.stored += len(ready)
 
     async def _store(self, collection: Collection, items: Sequence[NewItem], call: Call) -> None:
-        await self._io.submit(call.priority, collection.upsert, items, space_id=self._engine.manifest.space_id)
+        async with self._writers:
+            await self._io.submit(call.priority, collection.upsert, items, space_id=self._engine.manifest.space_id)
 
 
 def _fault(item: Incoming) -> ItemFailure | None:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import threading
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 from google.protobuf.struct_pb2 import Struct
 
 from tests.server.running import Running, picture, run_server
+from tests.server.watched import PATIENCE_S, until
 from tests.support.fake_encoder import FakeEncoder
 from twinlens.v1 import collection_pb2 as pb
 from twinlens.v1 import content_pb2, search_pb2
@@ -305,3 +307,29 @@ async def test_a_reply_too_large_to_send_says_to_ask_for_less(data: Path) -> Non
         assert "ask for less" in (caught.value.details() or "")
         found = await served.find(search_pb2.QueryPart(text="text"), modality=content_pb2.MODALITY_TEXT, top_k=10)
         assert len(found.results[0].hits) == 10
+
+
+async def test_writes_that_wait_for_the_disk_leave_threads_to_readers(
+    data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with run_server(data, FakeEncoder(), io_threads=2) as served:
+        await served.create()
+        collection = served.app.catalog.get("photos")
+        disk, waiting = threading.Event(), threading.Semaphore(0)
+        upsert = collection.upsert
+
+        def slow(*given: Any, **options: Any) -> list[str]:
+            waiting.release()
+            assert disk.wait(PATIENCE_S)
+            return upsert(*given, **options)
+
+        monkeypatch.setattr(collection, "upsert", slow)
+        writes = [asyncio.ensure_future(served.upsert(pb.NewItem(id=str(i), caption="red"))) for i in range(3)]
+        assert await asyncio.to_thread(waiting.acquire, timeout=PATIENCE_S)
+        await until(lambda: len(served.app.engine.texts) == 0 and served.app.upserter._writers.locked())
+        try:
+            request = pb.GetCollectionRequest(collection="photos")
+            await served.collections.GetCollection(request, timeout=PATIENCE_S / 2)
+        finally:
+            disk.set()
+        assert [reply.stored_count for reply in await asyncio.gather(*writes)] == [1, 1, 1]
