@@ -162,6 +162,20 @@ def test_an_error_of_the_command_line_library_itself_is_one_line(
     assert capsys.readouterr().err == "twinlens: went wrong\n"
 
 
+def test_an_interrupt_that_became_an_exit_on_the_way_is_one_still(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def command() -> None:
+        try:
+            raise KeyboardInterrupt
+        except KeyboardInterrupt:
+            sys.exit(1)
+
+    _mount(monkeypatch, command)
+    assert main(["try"]) == 130
+    assert capsys.readouterr().err == "twinlens: interrupted\n"
+
+
 def test_what_nobody_expected_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
     _mount(monkeypatch, _raising(ZeroDivisionError()))
     with pytest.raises(ZeroDivisionError):

@@ -80,7 +80,7 @@ _BROKEN_PIPE = 141  # 128 + SIGPIPE
 _TERMINATED = 143  # 128 + SIGTERM
 
 
-class _Terminated(KeyboardInterrupt):
+class _Terminated(BaseException):
     """SIGTERM: whatever cleans up when interrupted does so now, too."""
 
 
@@ -206,6 +206,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _fail("terminated", _TERMINATED)
     except (KeyboardInterrupt, typer.Abort):
         return _fail("interrupted", _INTERRUPTED)
+    except SystemExit as end:
+        if isinstance(end.__context__, KeyboardInterrupt):  # what Lightning makes of Ctrl-C
+            return _fail("interrupted", _INTERRUPTED)
+        raise
     except Exception as error:
         if type(error).__name__ == "NoArgsIsHelpError":  # a group without a command: its message is the help
             typer.echo(str(error), err=True)
