@@ -116,19 +116,33 @@ def search_batch(
         raise invalid(f"top_k must be at least 1, not {top_k}")
     max_count = max(1, min(MAX_QUERIES, MAX_HITS // top_k))
     results: list[types.QueryResult] = []
-    wires = (convert.query(query) for query in _several(queries, "queries"))
+    wires = (_query(query) for query in _several(queries, "queries"))
     for batch in split(wires, _size, max_count=max_count, max_bytes=MAX_BYTES):
+        start = len(results)
+        errors: dict[int, types.ItemError] = {}
+        sent = _keep(batch, errors, start)
+        results.extend(types.QueryResult(hits=(), error=errors.get(start + i)) for i in range(len(batch)))
+        if not sent:
+            continue
         request = search_pb2.SearchRequest(
             collection=check_text(collection, "the collection's id"),
-            queries=batch,
+            queries=[wire for _, wire in sent],
             modality=convert.modality(modality),
             top_k=min(top_k, 2**31 - 1),
             min_score=min_score,
             exact=exact,
         )
         response: search_pb2.SearchResponse = yield Call("search", "Search", request)
-        results.extend(convert.query_result(result) for result in response.results)
+        for (position, _), result in zip(sent, response.results, strict=True):
+            results[position] = convert.query_result(result)
     return results
+
+
+def _query(given: types.QueryInput) -> search_pb2.Query | types.ItemError:
+    try:
+        return convert.query(given)
+    except TwinlensError as error:
+        return types.ItemError("INVALID_INPUT", error.message)
 
 
 def search(

@@ -42,6 +42,8 @@ def read_image(source: ImageInput) -> bytes | ItemError:
             reason = getattr(error, "strerror", None) or str(error)
             return ItemError("INVALID_IMAGE", f"cannot read {os.fspath(source)!r}: {reason}")
     elif hasattr(source, "save") and hasattr(source, "mode"):
+        if not (source.width and source.height):
+            return ItemError("INVALID_IMAGE", "the picture has no pixels")
         data = _encode(source)
     else:
         raise TypeError(f"a picture is a path, bytes or a Pillow image, not {type(source).__name__}")

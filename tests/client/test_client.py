@@ -169,6 +169,20 @@ def test_one_query_of_a_batch_fails_alone(client: Any, photos: str) -> None:
     assert client.search_batch(photos, []) == []
 
 
+def test_a_query_that_cannot_even_be_sent_fails_alone(client: Any, photos: str, tmp_path: Path) -> None:
+    bad = ["", [], Part(), Part(text="\ud800"), Part(image=tmp_path / "missing.png"), Part(vector=[])]
+    results = client.search_batch(photos, ["red", *bad, "blue"], top_k=1)
+    assert [result.hits[0].id if result.hits else "" for result in results] == ["red", *[""] * len(bad), "blue"]
+    assert [result.error.reason for result in results if result.error] == ["INVALID_INPUT"] * len(bad)
+    assert all(result.error for result in client.search_batch(photos, bad))
+
+
+def test_a_pillow_picture_without_pixels_fails_alone(client: Any) -> None:
+    batch = client.embed_images([Image.new("RGB", (0, 4)), solid("red")])
+    assert batch.errors[0].message == "the picture has no pixels"
+    assert list(batch.errors) == [0]
+
+
 def test_classifies_pictures_in_order(client: Any, tmp_path: Path) -> None:
     labels = ["red", "green", "blue"]
     pictures = [solid("blue"), b"broken", solid("red", "JPEG"), b"", tmp_path / "missing.png", solid("green")]
