@@ -71,7 +71,7 @@ class CollectionService(collection_pb2_grpc.CollectionServiceServicer):
     ) -> pb.DeleteCollectionResponse:
         """Deletes a collection and everything in it."""
         del context
-        await self._collection(request.collection)
+        # Not opened first: that loads its vectors, and a damaged one could not be deleted.
         await self._app.io.submit(current_call().priority, self._app.catalog.delete, request.collection)
         return pb.DeleteCollectionResponse()
 

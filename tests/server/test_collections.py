@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import shutil
 import threading
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -333,3 +334,17 @@ async def test_writes_that_wait_for_the_disk_leave_threads_to_readers(
         finally:
             disk.set()
         assert [reply.stored_count for reply in await asyncio.gather(*writes)] == [1, 1, 1]
+
+
+async def test_a_damaged_collection_can_be_deleted(served: Running, data: Path) -> None:
+    await served.create()
+    folder = data / "collections" / "photos"
+    shutil.copytree(folder, data / "collections" / "damaged")
+    (data / "collections" / "damaged" / "collection.db").write_bytes(b"garbage" * 1000)
+    described = served.collections.GetCollection(pb.GetCollectionRequest(collection="damaged"))
+    assert await status(described) is grpc.StatusCode.INTERNAL
+    await served.collections.DeleteCollection(pb.DeleteCollectionRequest(collection="damaged"))
+    gone = served.collections.DeleteCollection(pb.DeleteCollectionRequest(collection="damaged"))
+    assert await status(gone) is grpc.StatusCode.NOT_FOUND
+    nameless = served.collections.DeleteCollection(pb.DeleteCollectionRequest())
+    assert await status(nameless) is grpc.StatusCode.INVALID_ARGUMENT
