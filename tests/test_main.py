@@ -165,9 +165,11 @@ def test_an_error_of_the_command_line_library_itself_is_one_line(
 def test_an_interrupt_that_became_an_exit_on_the_way_is_one_still(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    interrupt = _raising(KeyboardInterrupt())
+
     def command() -> None:
         try:
-            raise KeyboardInterrupt
+            interrupt()
         except KeyboardInterrupt:
             sys.exit(1)
 

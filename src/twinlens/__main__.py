@@ -180,9 +180,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     On SIGTERM half-written files, private folders and started servers are cleared away as on Ctrl-C; the code is 143.
     """
     os.environ.setdefault("GRPC_VERBOSITY", "ERROR")  # its notices would stand between our lines on stderr
-    for name in ("stdout", "stderr"):
-        if getattr(sys, name) is None:  # closed by whoever started us
-            setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115 - as long as we run
+    _open_outputs()
     if arguments is None:  # the process is ours
         signal.signal(signal.SIGTERM, _terminate)
     try:
@@ -218,6 +216,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if told is None:
             raise
         return _fail(*told)
+
+
+def _open_outputs() -> None:
+    """Whoever started us may have closed stdout or stderr: then nobody wants to read them."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115 - as long as we run
 
 
 def _fail(message: str, exit_code: int) -> int:
