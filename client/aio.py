@@ -168,13 +168,18 @@ class AsyncClient:
             calls.classify(images, labels, templates=templates, top_k=top_k, multi_label=multi_label)
         )
 
-    async def create_collection(self, collection: str) -> types.Collection:
+    async def create_collection(self, collection: str, *, exist_ok: bool = False) -> types.Collection:
         """Creates a collection; see `Client.create_collection`.
 
         Example:
             >>> await client.create_collection("photos")
         """
-        return await self._run(calls.create_collection(collection))
+        try:
+            return await self._run(calls.create_collection(collection))
+        except TwinlensError as error:
+            if not exist_ok or error.code != "ALREADY_EXISTS":
+                raise
+        return await self.get_collection(collection)
 
     async def get_collection(self, collection: str) -> types.Collection:
         """Describes a collection; see `Client.get_collection`.

@@ -200,17 +200,26 @@ class Client:
         """
         return self._run(calls.classify(images, labels, templates=templates, top_k=top_k, multi_label=multi_label))
 
-    def create_collection(self, collection: str) -> types.Collection:
+    def create_collection(self, collection: str, *, exist_ok: bool = False) -> types.Collection:
         """Creates a collection for the server's model.
 
+        Args:
+            collection: The id: 1 to 64 of a-z, 0-9, "-" and "_", starting with a letter or digit.
+            exist_ok: Return the one of that id if there is one already.
+
         Raises:
-            TwinlensError: ALREADY_EXISTS if there is one of that id.
+            TwinlensError: ALREADY_EXISTS if there is one of that id and `exist_ok` is False.
 
         Example:
             >>> client.create_collection("photos").item_count
             0
         """
-        return self._run(calls.create_collection(collection))
+        try:
+            return self._run(calls.create_collection(collection))
+        except TwinlensError as error:
+            if not exist_ok or error.code != "ALREADY_EXISTS":
+                raise
+        return self.get_collection(collection)
 
     def get_collection(self, collection: str) -> types.Collection:
         """Describes a collection, with counts.

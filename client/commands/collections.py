@@ -17,7 +17,7 @@ from twinlens.client.tables import collection_table, item_table
 
 collections = typer.Typer(
     name="collections",
-    help="List, show, create and delete collections, and look at their items.",
+    help="List, show, create and delete collections, and look at or delete their items.",
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode=None,
@@ -83,6 +83,20 @@ def delete(
                 raise TwinlensError("CANCELLED", f"{name} was not deleted")
         client.delete_collection(name)
     typer.echo(f"deleted {name} ({count:,} items)")
+
+
+@collections.command()
+def remove(
+    name: Name,
+    item_ids: Annotated[list[str], typer.Argument(metavar="ID...", help="The items' ids; unknown ones are no error.")],
+    server: Server = None,
+    local: Local = None,
+    bundle: Bundle = None,
+) -> None:
+    """Delete items, durably."""
+    with connect(server, local, bundle) as client:
+        count = client.delete_items(name, item_ids)
+    typer.echo(f"deleted {count:,} of {len(set(item_ids)):,} items")
 
 
 @collections.command()

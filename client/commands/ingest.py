@@ -25,7 +25,7 @@ def ingest(
         typer.Argument(
             metavar="SOURCE",
             help="A folder, read recursively, or a .jsonl file whose rows have `image` (a path relative to the file), "
-            "`caption`, or both, and optionally `id`, `uri`, `metadata`.",
+            "`caption` (or `text`), or both, and optionally `id`, `uri`, `metadata`.",
         ),
     ],
     collection: CollectionName,
@@ -39,9 +39,9 @@ def ingest(
 ) -> None:
     """Store the pictures of SOURCE in a collection, which is created if it is missing.
 
-    Ids are the paths below the folder, or the ids given. To run it again is safe: items of a known id are replaced,
-    unchanged ones passed over. Items that fail are listed; the exit code is 0 if at least one item is in the collection
-    afterwards.
+    Ids are the paths below the folder, or the ids given; of rows that share an id the last stays. To run it again is
+    safe: items of a known id are replaced, unchanged ones passed over. Items whose pictures are gone stay (see
+    `twinlens collections remove`). Items that fail are listed; the exit code is 0 if at least one is stored, or was.
     """
     skipped = Skipped()
     rows = read_source(source, skipped)
@@ -54,6 +54,10 @@ def ingest(
             report = store_rows(
                 client, collection, chain([first], rows), compare=stored_before > 0 and not force, shown=shown
             )
+        useless = not report.stored and not report.unchanged
+        if useless and created:
+            client.delete_collection(collection)  # as if nothing had been tried
+        held = 0 if useless else client.get_collection(collection).item_count
     if as_json:
         fields = {name: getattr(report, name) for name in ("stored", "unchanged", "failed", "truncated")}
         print_json(
@@ -61,14 +65,15 @@ def ingest(
                 "collection": collection,
                 "created": created,
                 **fields,
+                "items": held,
                 "skipped_files": skipped.files,
                 "failures": report.failures,
             }
         )
-    if not report.stored and not report.unchanged:
+    if useless:
         raise TwinlensError("INVALID_ARGUMENT", f"nothing was stored in {collection}: all {report.failed} items failed")
     if not as_json:
-        typer.echo(_summary(collection, report, created))
+        typer.echo(_summary(collection, report, created, held))
     if left_out := passed_over(skipped):
         print_line(stderr_console(), left_out)
 
@@ -89,7 +94,7 @@ def _ensure(client: Client, collection: str) -> tuple[bool, int]:
     return True, 0
 
 
-def _summary(collection: str, report: IngestReport, created: bool) -> str:
+def _summary(collection: str, report: IngestReport, created: bool, held: int) -> str:
     parts = [f"{report.stored:,} stored"]
     if report.unchanged:
         parts.append(f"{report.unchanged:,} unchanged")
@@ -97,4 +102,6 @@ def _summary(collection: str, report: IngestReport, created: bool) -> str:
         parts.append(f"{report.failed:,} failed")
     if report.truncated:
         parts.append(f"{report.truncated:,} captions longer than the model reads")
+    if held < report.stored + report.unchanged:
+        parts.append(f"{held:,} items in all, for rows that share an id replace each other")
     return f"{collection}{' (new)' if created else ''}: {', '.join(parts)}"

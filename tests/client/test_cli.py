@@ -113,6 +113,7 @@ def test_running_it_again_changes_only_what_changed(
         "unchanged": 0,
         "failed": 0,
         "truncated": 0,
+        "items": 4,
         "skipped_files": 1,
         "failures": [],
     }
@@ -368,3 +369,36 @@ def test_a_data_folder_that_is_in_use_is_reported_in_one_line(
 ) -> None:
     with local_server(tmp_path / "data", tiny_bundle):
         assert run("collections", "list", "--local", tmp_path / "data").failed()
+
+
+def test_rows_that_share_an_id_are_told_from_items(
+    run: Callable[..., Ran], where: tuple[object, ...], tmp_path: Path
+) -> None:
+    (tmp_path / "red.png").write_bytes(solid("red"))
+    rows = [{"image": "red.png", "caption": text} for text in ("a red wall", "something red", "red")]
+    source = tmp_path / "rows.jsonl"
+    source.write_text("\n".join(json.dumps(row) for row in rows))
+    done = run("ingest", source, "--collection", "walls", *where)
+    assert done.code == 0
+    assert "1 items in all" in done.out
+    assert run("collections", "get", "walls", "red.png", *where).json["caption"] == "red"
+
+
+def test_an_ingest_that_stores_nothing_leaves_no_collection(
+    run: Callable[..., Ran], where: tuple[object, ...], tmp_path: Path
+) -> None:
+    (tmp_path / "broken.png").write_bytes(b"no picture")
+    assert run("ingest", tmp_path / "broken.png", "--collection", "walls", *where).code == 1
+    assert run("collections", "list", *where, "--json").json == {"collections": []}
+
+
+def test_items_are_removed_by_id(run: Callable[..., Ran], where: tuple[object, ...], tmp_path: Path) -> None:
+    folder = tmp_path / "pictures"
+    folder.mkdir()
+    for colour in ("red", "blue"):
+        (folder / f"{colour}.png").write_bytes(solid(colour))
+    assert run("ingest", folder, "--collection", "walls", *where).code == 0
+    done = run("collections", "remove", "walls", "red.png", "not-there", *where)
+    assert (done.code, done.out) == (0, "deleted 1 of 2 items\n")
+    assert "red.png" not in run("collections", "items", "walls", *where).out
+    assert "no collection" in run("collections", "remove", "nothing", "x", *where).failed()

@@ -360,3 +360,12 @@ def test_an_error_in_the_callers_iterable_is_the_callers(client: Any, photos: st
 
     with pytest.raises(KeyError, match="mine"):
         client.upsert(photos, items())
+
+
+def test_a_collection_that_is_there_may_be_asked_for_again(client: Any) -> None:
+    made = client.create_collection("asked-twice")
+    assert client.create_collection("asked-twice", exist_ok=True) == made
+    with pytest.raises(TwinlensError, match="asked-twice") as caught:
+        client.create_collection("asked-twice")
+    assert caught.value.code == "ALREADY_EXISTS"
+    client.delete_collection("asked-twice")
