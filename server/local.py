@@ -13,6 +13,7 @@ from pathlib import Path
 from twinlens.encoders.protocol import EncoderLike
 from twinlens.server.core.active import open_data
 from twinlens.server.core.app import Application
+from twinlens.server.descriptors import allow_many_files
 from twinlens.server.grpc_server import GrpcServer
 from twinlens.server.settings import Settings, load_settings
 
@@ -42,6 +43,7 @@ def local_server(
         StartError: one line saying why it cannot be served.
     """
     chosen = settings or load_settings()
+    allow_many_files()
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="twinlens-")))  # made with mode 0700
         data = data_dir if data_dir is not None else folder / "data"

@@ -10,6 +10,7 @@ from twinlens.encoders.protocol import EncoderLike
 from twinlens.server.core.active import Active, StartError, load_encoder, open_catalog, write_active
 from twinlens.server.core.app import Application
 from twinlens.server.core.reindex import Progress, ReindexReport, reindex
+from twinlens.server.descriptors import allow_many_files
 from twinlens.server.settings import Settings
 
 
@@ -38,6 +39,7 @@ def reindex_folder(
     if not data.is_dir():
         msg = f"there is no data folder {data}"
         raise StartError(msg)
+    allow_many_files()
     bundle = bundle.expanduser().resolve()
     loaded = encoder if encoder is not None else load_encoder(bundle, settings)
     catalog = open_catalog(data, settings)

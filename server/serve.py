@@ -14,6 +14,7 @@ from pathlib import Path
 from twinlens.encoders.protocol import EncoderLike
 from twinlens.server.core.active import StartError, open_data
 from twinlens.server.core.app import Application
+from twinlens.server.descriptors import allow_many_files
 from twinlens.server.grpc_server import GrpcServer
 from twinlens.server.settings import Settings
 
@@ -30,6 +31,7 @@ def serve(settings: Settings, *, encoder: EncoderLike | None = None) -> None:
     Raises:
         StartError: one line saying why nothing can be served.
     """
+    allow_many_files()
     asyncio.run(_serve(settings, encoder))
 
 
