@@ -2,7 +2,7 @@
 #
 #   docker build --target cpu -t twinlens:cpu .
 #   docker build --target gpu -t twinlens:gpu .
-#   docker run -p 50051:50051 -v ./models/starter:/models/starter:ro -v twinlens-data:/data twinlens:cpu --bundle /models/starter
+#   docker run -p 50051:50051 -v ./models/starter/1:/models/starter:ro -v twinlens-data:/data twinlens:cpu --bundle /models/starter
 #
 # The gpu image wants `--gpus all` and says so if there is no device, instead of serving slowly (--provider auto does that).
 # A folder mounted at /data must belong to user 10001. The health check asks port 50051: map another one outside.

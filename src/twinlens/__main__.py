@@ -51,9 +51,7 @@ COMMANDS: Mapping[str, Mounted] = {
 # Top-level modules of optional packages -> the extra that brings them.
 EXTRAS: Mapping[str, str] = {
     **dict.fromkeys(("onnxruntime", "faiss"), "cpu"),
-    **dict.fromkeys(
-        ("torch", "torchvision", "open_clip", "timm", "pytorch_lightning", "onnx", "onnxscript", "webdataset"), "train"
-    ),
+    **dict.fromkeys(("torch", "torchvision", "open_clip", "timm", "pytorch_lightning", "onnx", "onnxscript"), "train"),
     "safetensors": "train",
     "skimage": "demo",
 }

@@ -52,7 +52,11 @@ def pull(
 
         wanted = parse_source(source)
         if wanted.pretrained is None:
-            typer.echo(f"no weights named ({source}:TAG or {source}:FILE): they will be random", err=True)
+            typer.echo(
+                f"warning: no weights named ({source}:TAG or {source}:FILE), so they are RANDOM: good for trying out "
+                "formats and speed, not for searching",
+                err=True,
+            )
         manifest = run(wanted.model, wanted.pretrained, out, config=config, bundle_name=name, version=version)
         _report(manifest, out, as_json=as_json)
 
