@@ -143,12 +143,19 @@ def open_data(
         if bundle is None:
             raise
         active = None  # it is written anew below
+    remembered = bundle is None and active is not None
     if bundle is None and active is not None:
         bundle = active.bundle
     if bundle is None and encoder is None:
         msg = f"{data} has not been served before: name the bundle with --bundle DIR"
         raise StartError(msg)
-    loaded = encoder if encoder is not None else load_encoder(_resolved(bundle), settings)
+    try:
+        loaded = encoder if encoder is not None else load_encoder(_resolved(bundle), settings)
+    except StartError as error:
+        if not remembered:
+            raise
+        msg = f"{error} (named by {data / ACTIVE_NAME}; name another with --bundle DIR)"
+        raise StartError(msg) from None
     catalog = open_catalog(data, settings)
     try:
         space_id = loaded.manifest.space_id

@@ -98,6 +98,17 @@ def test_a_folder_in_use_or_with_an_unreadable_active_file_says_so(data: Path, t
             open_data(data, None, SETTINGS)
 
 
+def test_a_remembered_bundle_that_is_gone_can_be_replaced(data: Path, tiny_bundle: Path, tmp_path: Path) -> None:
+    moved = tmp_path / "moved"
+    shutil.copytree(tiny_bundle, moved)
+    open_data(data, moved, SETTINGS)[1].close()
+    shutil.rmtree(moved)
+    with pytest.raises(StartError, match=r"no bundle at .*moved.*active\.json; name another with --bundle DIR"):
+        open_data(data, None, SETTINGS)
+    open_data(data, tiny_bundle, SETTINGS)[1].close()
+    open_data(data, None, SETTINGS)[1].close()
+
+
 def test_an_unreadable_active_file_is_written_anew_where_the_bundle_is_named(data: Path, tiny_bundle: Path) -> None:
     data.mkdir()
     (data / "active.json").write_text("{")
