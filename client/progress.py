@@ -63,8 +63,12 @@ def stderr_console() -> Console:
 
 def print_line(console: Console, line: str) -> None:
     """One line as it is: not folded, no markup, and no control characters of a file's name."""
-    shown = "".join(char if char.isprintable() else "�" for char in line)
-    console.print(shown, markup=False, soft_wrap=True)
+    console.print(printable(line), markup=False, soft_wrap=True)
+
+
+def printable(text: str) -> str:
+    """Text that stays on its line and moves no cursor."""
+    return "".join(char if char.isprintable() else "�" for char in text)
 
 
 @contextmanager

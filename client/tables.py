@@ -9,6 +9,7 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
+from twinlens.client.progress import printable
 from twinlens.client.types import Classification, Collection, Hit, Item
 
 if TYPE_CHECKING:
@@ -130,4 +131,4 @@ def _table(title: str) -> Table:
 
 def _plain(text: str) -> Text:
     """Text as it is: never markup, never control characters that would move the cursor."""
-    return Text("".join(char if char.isprintable() else "�" for char in text))
+    return Text(printable(text))

@@ -16,7 +16,7 @@ from twinlens.client.commands.output import passed_over, print_json, print_table
 from twinlens.client.connect import connect
 from twinlens.client.errors import TwinlensError
 from twinlens.client.label import label_images
-from twinlens.client.progress import print_line, progress, stderr_console
+from twinlens.client.progress import print_line, printable, progress, stderr_console
 from twinlens.client.sinks import LabelRow, LabelSink, check_out, jsonl_line, open_sink
 from twinlens.client.sources import Skipped, walk_images
 from twinlens.client.tables import count_table
@@ -140,7 +140,7 @@ class _StdoutLines:
     def write(self, rows: Sequence[LabelRow]) -> None:
         for row in rows:
             if row.label is not None:
-                sys.stdout.write(f"{row.id}\t{row.label}\t{row.probability:.4f}\n")
+                sys.stdout.write(f"{printable(row.id)}\t{printable(row.label)}\t{row.probability:.4f}\n")
         sys.stdout.flush()
 
 

@@ -188,6 +188,15 @@ def test_labels_go_to_stdout_where_no_file_is_named(
     assert [row["label"] for row in rows][:3] == ["blue", "green, or so", "red"]
 
 
+def test_a_name_that_breaks_lines_does_not_break_the_output(
+    run: Callable[..., Ran], tiny_bundle: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "a\tb\nc.png").write_bytes(solid("red"))
+    done = run("label", tmp_path / "in", "--labels", "red,blue", "--bundle", tiny_bundle)
+    assert [line.split("\t")[:2] for line in done.out.splitlines()] == [["a�b�c.png", "red"]]
+
+
 def test_a_summary_of_labels_is_json_on_demand(
     run: Callable[..., Ran], tiny_bundle: Path, pictures: Path, tmp_path: Path
 ) -> None:
