@@ -50,13 +50,14 @@ class ModelConfig(_Frozen):
     a checkpoint, with its architecture, preprocessing and tokenizer.
 
     Attributes:
+        name: What a person calls the model; None: "clip", or what the checkpoint is called.
         vocabulary_size: Of the tokenizer learned from the captions.
         position_std: Spread of the positions that a ResNet's attention pool starts with; None: open_clip's.
         mean: Of the channels, on the scale 0 to 1.
         std: Likewise.
     """
 
-    name: str = Field(default="clip", pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$")
+    name: str | None = Field(default=None, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$")
     open_clip: str | None = None
     config: dict[str, Any] | None = None
     from_checkpoint: Path | None = None
@@ -70,6 +71,9 @@ class ModelConfig(_Frozen):
         given = [name for name in ("open_clip", "config", "from_checkpoint") if getattr(self, name) is not None]
         if len(given) != 1:
             raise ValueError(f"give exactly one of open_clip, config, from_checkpoint (found: {len(given)})")
+        kept = {"vocabulary_size", "position_std", "mean", "std"} & self.model_fields_set
+        if self.from_checkpoint is not None and kept:
+            raise ValueError(f"{min(kept)} is for a model from scratch; a checkpoint keeps its own")
         return self
 
 
@@ -88,7 +92,7 @@ class RunConfig(_Frozen):
     weight_decay: float = Field(default=0.1, ge=0)
     warmup_steps: int = Field(default=50, ge=0)
     precision: Literal["fp32", "bf16"] = "fp32"
-    seed: int = Field(default=0, ge=0)
+    seed: int = Field(default=0, ge=0, lt=2**32)
     log_every: int = Field(default=20, ge=1)
     threads: int | None = Field(default=None, ge=1)
 

@@ -10,30 +10,21 @@ from pathlib import Path
 from typing import Any
 
 import pytorch_lightning as pl
-from torch import nn
 
-from twinlens.encoders.manifest import Lineage, PreprocessSpec, TextSpec
-from twinlens.training.checkpoint import (
-    CheckpointError,
-    CheckpointMeta,
-    DualEncoderSpec,
-    build_model,
-    load_checkpoint,
-    save_checkpoint,
-)
-from twinlens.training.config import CaptionsData, ConfigError, ModelConfig, ScenesData, TrainConfig
+from twinlens.encoders.manifest import Lineage, PreprocessSpec
+from twinlens.training.checkpoint import CheckpointError, CheckpointMeta, save_checkpoint
+from twinlens.training.config import CaptionsData, ConfigError, ScenesData, TrainConfig
 from twinlens.training.data.batches import HardShare, PairBatches
 from twinlens.training.data.captions import CaptionColumns, read_captions
 from twinlens.training.data.mined import MinedTable, tie
 from twinlens.training.data.pairs import Pairs, RawPairs, from_captions, from_scenes, tokenise
-from twinlens.training.data.scenes import generate
-from twinlens.training.data.vocabulary import learn_tokenizer
+from twinlens.training.data.scenes import SMALLEST, generate
 from twinlens.training.loop import Progress, fit
 from twinlens.training.methods.clip import Clip
 from twinlens.training.mining.manifest import read_manifest
 from twinlens.training.modules.dual_encoder import DualEncoder
-from twinlens.training.modules.positions import spread_positions
 from twinlens.training.optimiser import Schedule
+from twinlens.training.start import Parent, start_of
 
 PACKAGES = ("twinlens", "torch", "open_clip_torch", "timm", "pytorch-lightning", "tokenizers", "numpy", "pillow")
 
@@ -98,11 +89,11 @@ def train(config: TrainConfig, out: Path, progress: Progress) -> TrainResult:
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise ConfigError(f"{out} is not an empty folder; name a new one for the run")
     pl.seed_everything(config.train.seed, verbose=False)
-    start = _start(config.model)
+    start = start_of(config.model)
     mined = None if config.hard_negatives is None else read_manifest(config.hard_negatives.manifest)
     out.mkdir(parents=True, exist_ok=True)
     raw = _load(config, start.preprocess, out)
-    spec, model = start.build(raw)
+    spec, model = start.build(raw.captions)
     pairs = tokenise(raw, spec.tokenizer_json, spec.text)
     table = None if mined is None else tie(mined, pairs)
     batches = _batches(config, pairs, table)
@@ -132,88 +123,18 @@ def train(config: TrainConfig, out: Path, progress: Progress) -> TrainResult:
         method="clip",
         config_sha256=config.digest(),
         data_sha256=raw.digest(),
-        parent_space_id=mined.space_id if mined is not None and isinstance(start, _Parent) else "",
+        parent_space_id=mined.space_id if mined is not None and isinstance(start, Parent) else "",
         packages=_packages(),
     )
     save_checkpoint(checkpoint, spec, method.exported(), CheckpointMeta(start.step + run.steps, lineage))
     return TrainResult(checkpoint, len(pairs), raw.unreadable, unknown, last)
 
 
-@dataclass(frozen=True)
-class _Scratch:
-    config: ModelConfig
-    model_cfg: dict[str, Any]
-    preprocess: PreprocessSpec
-    step: int = 0
-
-    def build(self, raw: RawPairs) -> tuple[DualEncoderSpec, nn.Module]:
-        """Learns the vocabulary, then builds towers of its size."""
-        tokenizer_json, size = learn_tokenizer(raw.captions, vocabulary_size=self.config.vocabulary_size)
-        text_cfg = {"context_length": 77, **self.model_cfg.get("text_cfg", {}), "vocab_size": size}
-        spec = DualEncoderSpec(
-            model_cfg={**self.model_cfg, "text_cfg": text_cfg},
-            preprocess=self.preprocess,
-            text=TextSpec(
-                clean="none",
-                context_length=text_cfg["context_length"],
-                pad_id=0,
-                pad_to_context=True,
-                attention_mask=False,
-            ),
-            tokenizer_json=tokenizer_json,
-            name=self.config.name,
-        )
-        model = build_model(spec)
-        if self.config.position_std is not None:
-            try:
-                spread_positions(model, self.config.position_std)
-            except ValueError as error:
-                raise ConfigError(str(error)) from error
-        return spec, model
-
-
-@dataclass(frozen=True)
-class _Parent:
-    spec: DualEncoderSpec
-    model: nn.Module
-    step: int
-
-    @property
-    def preprocess(self) -> PreprocessSpec:
-        return self.spec.preprocess
-
-    def build(self, raw: RawPairs) -> tuple[DualEncoderSpec, nn.Module]:  # noqa: ARG002 - the parent's is kept
-        """The parent as it is, in training mode: Lightning leaves the mode to us."""
-        return self.spec, self.model.train()
-
-
-def _start(config: ModelConfig) -> _Scratch | _Parent:
-    if config.from_checkpoint is not None:
-        spec, model, meta = load_checkpoint(config.from_checkpoint)
-        return _Parent(spec, model, meta.step)
-    model_cfg = config.config
-    if model_cfg is None:
-        import open_clip  # noqa: PLC0415 - seconds, and only for named models
-
-        model_cfg = open_clip.get_model_config(config.open_clip)
-        if model_cfg is None:
-            raise ConfigError(f"open_clip knows no model {config.open_clip!r}")
-    if not {"embed_dim", "vision_cfg", "text_cfg"} <= model_cfg.keys():
-        raise ConfigError("model.config must have embed_dim, vision_cfg and text_cfg")
-    if "hf_model_name" in model_cfg["text_cfg"]:
-        raise ConfigError(
-            "towers of Hugging Face are not trained from scratch here; use `twinlens pull` and a checkpoint"
-        )
-    size = model_cfg["vision_cfg"].get("image_size", 224)
-    if not isinstance(size, int):
-        raise ConfigError(f"model.config.vision_cfg.image_size must be one number, found {size!r}")
-    preprocess = PreprocessSpec(size=size, resize_size=size, mean=config.mean, std=config.std)
-    return _Scratch(config, model_cfg, preprocess)
-
-
 def _load(config: TrainConfig, preprocess: PreprocessSpec, out: Path) -> RawPairs:
     data = config.data
     if isinstance(data, ScenesData):
+        if preprocess.size < SMALLEST:
+            raise ConfigError(f"scenes need an image_size of at least {SMALLEST}, not {preprocess.size}")
         return from_scenes(list(generate(data.count, data.seed, preprocess.size, start=data.start)))
     assert isinstance(data, CaptionsData)  # noqa: S101 - for the type checker
     columns = CaptionColumns(data.image_column, data.caption_column, data.id_column)

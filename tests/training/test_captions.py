@@ -80,6 +80,10 @@ def test_a_limit_reads_no_further(tmp_path: Path) -> None:
         ('{"image": "a.png", "text": "one"}', "has no column 'caption'; its columns are: image, text"),
         ('{"image": "a.png", "caption": ""}', "caption must be a text"),
         ('{"image": 3, "caption": "c"}', "image must be a text"),
+        ('{"image": "a.png", "caption": null}', "line 1: caption is empty"),
+        ('{"image": "a.png", "caption": []}', "caption must be a text"),
+        ('{"image": "a.png", "caption": "c", "id": [1]}', "line 1: id must be a text or a whole number"),
+        ("[" * 100_000, "line 1 is nested too deeply"),
         (
             '{"image": "a", "caption": "c", "id": 1}\n{"image": "b", "caption": "c", "id": 1}',
             "the id '1' more than once",
@@ -154,6 +158,19 @@ def test_too_many_unreadable_pictures_stop_the_run(tmp_path: Path) -> None:
         picture(tmp_path, row.image.name, (1, 2, 3))
     with pytest.raises(DataError, match=r"2 of 4 pictures cannot be read.*the first is .*2\.png: No such file"):
         from_captions(rows, SPEC, max_unreadable_share=0.25)
+
+
+def test_names_that_no_file_can_have_are_unreadable(tmp_path: Path) -> None:
+    rows = [CaptionRow(name, tmp_path / name, "c") for name in ("a\0b.png", "a\ud800b.png")]
+    rows.append(CaptionRow("red", picture(tmp_path, "red.png", (255, 0, 0)), "c"))
+    raw = from_captions(rows, SPEC, max_unreadable_share=1, root=tmp_path)
+    assert raw.ids == ("red",)
+    assert list(raw.unreadable.values()) == ["no file can have this name"] * 2
+
+
+def test_nothing_but_unreadable_pictures_is_refused_whatever_the_share(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"none of 1 pictures can be read; the first is .*gone\.png"):
+        from_captions([CaptionRow("a", tmp_path / "gone.png", "c")], SPEC, max_unreadable_share=1)
 
 
 def test_no_pictures_at_all_is_refused() -> None:

@@ -59,6 +59,11 @@ def test_the_digest_follows_the_values_not_the_layout(tmp_path: Path) -> None:
         ('[data]\nsource = "captions"\n[model]\nopen_clip = "x"\n', "data.path is missing"),
         (MINIMAL + 'from_checkpoint = "c.pt"\n', r"model: give exactly one of .*found: 2"),
         (MINIMAL.replace('open_clip = "RN50"', ""), r"model: give exactly one of .*found: 0"),
+        (
+            MINIMAL.replace('open_clip = "RN50"', 'from_checkpoint = "c.pt"\nposition_std = 1'),
+            "a checkpoint keeps its own",
+        ),
+        (MINIMAL + "[train]\nseed = 4294967296\n", "train.seed: .*found 4294967296"),
         (MINIMAL + '[train]\nsteps = "many"\n', "train.steps: .*found 'many'"),
         (MINIMAL + "[train]\nlearning_rate = 0\n", "train.learning_rate: .*found 0"),
         (MINIMAL + '[train]\nprecision = "fp8"\n', "train.precision: .*found 'fp8'"),

@@ -1,12 +1,10 @@
 from __future__ import annotations
 
 import csv
-import dataclasses
 import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +15,9 @@ from tests.training.conftest import SIZE, TINY_TOWERS
 from twinlens.training.checkpoint import CheckpointError, load_checkpoint
 from twinlens.training.config import ConfigError, TrainConfig
 from twinlens.training.data.errors import DataError
-from twinlens.training.data.scenes import make_scene, write_scenes
+from twinlens.training.data.scenes import write_scenes
 from twinlens.training.loop import TrainingError
-from twinlens.training.losses.info_nce import clip_loss
-from twinlens.training.methods.clip import Clip
 from twinlens.training.mining.manifest import Kind, MinedNegatives, write_manifest
-from twinlens.training.modules.dual_encoder import MAX_LOG_SCALE, DualEncoder
-from twinlens.training.optimiser import Schedule, adamw
 from twinlens.training.train import train
 
 VIT = {"image_size": SIZE, "layers": 1, "width": 16, "head_width": 8, "patch_size": 16}
@@ -182,6 +176,18 @@ def test_a_run_folder_in_use_is_refused(trained: Path) -> None:
             "position_std is for ResNets",
         ),
         ({"model": {"config": {"embed_dim": 8}}}, ConfigError, "must have embed_dim, vision_cfg and text_cfg"),
+        ({"model": {"config": {**TINY_TOWERS, "vision_cfg": 3}}}, ConfigError, "must have embed_dim"),
+        (
+            {"model": {"config": {**TINY_TOWERS, "vision_cfg": {**VIT, "image_size": 8}}}},
+            ConfigError,
+            "scenes need an image_size of at least 16, not 8",
+        ),
+        ({"model": {"config": TINY_TOWERS, "std": [0, 0, 0]}}, ConfigError, "model: mean and std must be finite"),
+        (
+            {"model": {"config": {**TINY_TOWERS, "text_cfg": {"context_length": "long"}}}},
+            ConfigError,
+            "context_length: Input should be a valid integer",
+        ),
         ({"model": {"from_checkpoint": Path("nope.pt")}}, CheckpointError, "no checkpoint at"),
         ({"data": {"source": "captions", "path": Path("no.jsonl")}}, DataError, "no captions file"),
     ],
@@ -192,114 +198,6 @@ def test_mistakes_stop_the_run_before_its_first_step(
     with pytest.raises(error, match=message):
         run(config(**sections), tmp_path / "run")
     assert not (tmp_path / "run/metrics.csv").exists()
-
-
-@pytest.fixture
-def towers(trained: Path) -> DualEncoder:
-    spec, model, _ = load_checkpoint(trained / "checkpoint.pt")
-    return DualEncoder(model, spec.preprocess.mean, spec.preprocess.std)
-
-
-def test_towers_give_unit_vectors_of_bytes_and_ids(towers: DualEncoder) -> None:
-    import numpy as np
-
-    from twinlens.encoders.preprocess import preprocess
-
-    spec, model, _ = load_checkpoint_of(towers)
-    pixels = np.asarray(make_scene(1, 0, SIZE).image)
-    ours = towers.images(torch.from_numpy(pixels.copy())[None])
-    theirs = model.encode_image(torch.from_numpy(preprocess(pixels, spec))[None], normalize=True)
-    torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
-    assert ours.norm(dim=1).item() == pytest.approx(1, abs=1e-5)
-
-
-def load_checkpoint_of(towers: DualEncoder) -> tuple[Any, Any, None]:
-    from twinlens.encoders.manifest import PreprocessSpec
-
-    mean, std = (tuple(float(v) for v in buffer.flatten()) for buffer in (towers.mean, towers.std))
-    return PreprocessSpec(size=SIZE, resize_size=SIZE, mean=mean, std=std), towers.model, None  # type: ignore[arg-type]
-
-
-def test_the_temperature_stays_within_clips_bounds(towers: DualEncoder) -> None:
-    scale: torch.nn.Parameter = towers.model.logit_scale  # type: ignore[assignment]
-    scale.data.fill_(9.0)
-    towers.clamp_scale()
-    assert towers.scale().item() == pytest.approx(100.0, rel=1e-5)
-    assert scale.item() == pytest.approx(MAX_LOG_SCALE)
-    scale.data.fill_(-3.0)
-    towers.clamp_scale()
-    assert towers.scale().item() == 1.0
-
-
-def test_the_rate_warms_up_then_falls_to_nothing() -> None:
-    schedule = Schedule(steps=100, warmup_steps=10)
-    rates = [schedule.factor(step) for step in range(101)]
-    assert rates[0] == pytest.approx(0.1)
-    assert rates[9] == rates[10] == 1.0
-    assert rates[55] == pytest.approx(0.5)
-    assert rates[100] == pytest.approx(0.0, abs=1e-12)
-    assert rates[10:] == sorted(rates[10:], reverse=True)
-
-
-def test_gains_biases_and_temperature_are_not_decayed(towers: DualEncoder) -> None:
-    decayed, free = adamw(towers, learning_rate=1.0, weight_decay=0.5).param_groups
-    assert (decayed["weight_decay"], free["weight_decay"]) == (0.5, 0.0)
-    assert all(p.ndim >= 2 for p in decayed["params"])
-    assert any(p is towers.model.logit_scale for p in free["params"])
-    assert len(decayed["params"]) + len(free["params"]) == len(list(towers.parameters()))
-
-
-def test_a_method_names_its_losses(towers: DualEncoder, pair_batch: Callable[[int], Any]) -> None:
-    method = Clip(towers, learning_rate=1e-3, weight_decay=0.0, schedule=Schedule(10, 1))
-    values = method.training_step(pair_batch(8), 0)
-    assert set(values) == {"loss", "accuracy", "scale"}
-    assert values["loss"].requires_grad
-    assert 0 <= values["accuracy"] <= 1
-    assert method.exported() is towers.model
-
-
-def test_mined_negatives_count_with_their_weight(towers: DualEncoder, pair_batch: Callable[[int], Any]) -> None:
-    whole = pair_batch(12)
-    batch = dataclasses.replace(whole, pairs=8)  # the last four stand in as negatives only
-    batch = dataclasses.replace(batch, equal_texts=whole.equal_texts[:8], equal_images=whole.equal_images[:8])
-    plain = dataclasses.replace(
-        batch,
-        pixels_nhwc=whole.pixels_nhwc[:8],
-        token_ids_nl=whole.token_ids_nl[:8],
-        equal_texts=whole.equal_texts[:8, :8],
-        equal_images=whole.equal_images[:8, :8],
-    )
-
-    def loss(of: Any, weight: float) -> float:
-        method = Clip(towers.eval(), learning_rate=1e-3, weight_decay=0.0, schedule=Schedule(10, 1), hard_weight=weight)
-        return float(method.training_step(of, 0)["loss"].detach())
-
-    assert loss(batch, 1e-12) == pytest.approx(loss(plain, 1.0), rel=1e-5)
-    assert loss(plain, 1.0) < loss(batch, 0.5) < loss(batch, 1.0) < loss(batch, 4.0)
-
-
-def test_losses_stay_in_fp32_where_the_towers_compute_in_bfloat16(
-    towers: DualEncoder, pair_batch: Callable[[int], Any]
-) -> None:
-    scale: torch.nn.Parameter = towers.model.logit_scale  # type: ignore[assignment]
-    scale.data.fill_(MAX_LOG_SCALE)
-    batch = pair_batch(16)
-    method = Clip(towers.eval(), learning_rate=1e-3, weight_decay=0.0, schedule=Schedule(10, 1))
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        loss = method.training_step(batch, 0)["loss"]
-        images, texts = towers.images(batch.pixels_nhwc), towers.texts(batch.token_ids_nl)
-    expected = clip_loss(images, texts, towers.scale(), equal=batch.equal_texts)
-    torch.testing.assert_close(loss, expected, rtol=1e-5, atol=1e-5)
-
-
-@pytest.fixture
-def pair_batch(trained: Path) -> Callable[[int], Any]:
-    from twinlens.training.data.batches import PairBatches
-    from twinlens.training.data.pairs import from_scenes, tokenise
-
-    spec, _, _ = load_checkpoint(trained / "checkpoint.pt")
-    pairs = tokenise(from_scenes([make_scene(3, index, SIZE) for index in range(32)]), spec.tokenizer_json, spec.text)
-    return lambda size: next(iter(PairBatches(pairs, size, seed=0)))
 
 
 @pytest.mark.slow

@@ -61,6 +61,10 @@ def test_captions_without_words_are_refused() -> None:
         learn_tokenizer(["", "  "], vocabulary_size=400)
 
 
+def test_a_caption_that_is_no_text_is_left_to_whoever_tokenises_it() -> None:
+    assert learn_tokenizer([*CAPTIONS, "\ud800"], vocabulary_size=400) == learn_tokenizer(CAPTIONS, vocabulary_size=400)
+
+
 def test_a_vocabulary_smaller_than_the_bytes_is_refused() -> None:
     with pytest.raises(ValueError, match="259"):
         learn_tokenizer(CAPTIONS, vocabulary_size=258)

@@ -59,11 +59,9 @@ def read_captions(
     made: Counter[str] = Counter()
     for number, record in _records(path):
         image, captions = _value(record, columns.image, path, number), _captions(record, columns, path, number)
-        given = record.get(columns.id or "id")
-        if columns.id is not None and given in {None, ""}:
-            raise DataError(_unknown_column(path, number, columns.id, record))
+        given = _given_id(record, columns, path, number)
         for k, caption in enumerate(captions):
-            identity = (str(given) + (f"#{k}" if k else "")) if given not in {None, ""} else _made_id(image, made)
+            identity = given + (f"#{k}" if k else "") if given else _made_id(image, made)
             rows.append(CaptionRow(identity, root / image, caption))
         if limit is not None and len(rows) >= limit:
             rows = rows[:limit]
@@ -74,6 +72,18 @@ def read_captions(
     if twice:
         raise DataError(f"{path} holds the id {twice[0]!r} more than once")
     return rows
+
+
+def _given_id(record: Mapping[str, Any], columns: CaptionColumns, path: Path, number: int) -> str:
+    """The row's id as text; empty where it has none and needs none."""
+    given = record.get(columns.id or "id")
+    if given is None or given == "":
+        if columns.id is not None:
+            raise DataError(_lacks(path, number, columns.id, record))
+        return ""
+    if not isinstance(given, str | int) or isinstance(given, bool):
+        raise DataError(f"{path}, line {number}: {columns.id or 'id'} must be a text or a whole number")
+    return str(given)
 
 
 def _made_id(image: str, made: Counter[str]) -> str:
@@ -106,6 +116,8 @@ def _parse(line: str, path: Path, number: int) -> Mapping[str, Any]:
         record = json.loads(line)
     except json.JSONDecodeError as error:
         raise DataError(f"{path}, line {number} is not JSON: {error.msg}") from None
+    except RecursionError:
+        raise DataError(f"{path}, line {number} is nested too deeply") from None
     if not isinstance(record, dict):
         raise DataError(f"{path}, line {number} is not a JSON object")
     return record
@@ -114,7 +126,7 @@ def _parse(line: str, path: Path, number: int) -> Mapping[str, Any]:
 def _value(record: Mapping[str, Any], column: str, path: Path, number: int) -> str:
     value = record.get(column)
     if value is None:
-        raise DataError(_unknown_column(path, number, column, record))
+        raise DataError(_lacks(path, number, column, record))
     if not isinstance(value, str) or not value:
         raise DataError(f"{path}, line {number}: {column} must be a text that is not empty")
     return value
@@ -122,11 +134,13 @@ def _value(record: Mapping[str, Any], column: str, path: Path, number: int) -> s
 
 def _captions(record: Mapping[str, Any], columns: CaptionColumns, path: Path, number: int) -> list[str]:
     value = record.get(columns.caption)
-    if isinstance(value, list):
+    if isinstance(value, list) and value:
         return [_value({columns.caption: one}, columns.caption, path, number) for one in value]
     return [_value(record, columns.caption, path, number)]
 
 
-def _unknown_column(path: Path, number: int, column: str, record: Mapping[str, Any]) -> str:
+def _lacks(path: Path, number: int, column: str, record: Mapping[str, Any]) -> str:
+    if column in record:
+        return f"{path}, line {number}: {column} is empty"
     known = ", ".join(str(name) for name in record) or "none"
     return f"{path}, line {number} has no column {column!r}; its columns are: {known}"

@@ -75,6 +75,9 @@ def decode_all(
             f"{len(unreadable)} of {len(files)} pictures cannot be read, more than the share of "
             f"{max_unreadable_share:g} allowed; the first is {first}: {reason}"
         )
+    if not digests:
+        first, reason = next(iter(unreadable.items()))
+        raise DataError(f"none of {len(files)} pictures can be read; the first is {first}: {reason}")
     return PictureCache(pixels[: len(digests)], tuple(digests), slots, unreadable)
 
 
@@ -89,6 +92,8 @@ def _read(file: Path, spec: PreprocessSpec) -> tuple[NDArray[np.uint8], str] | s
         data = file.read_bytes()
     except OSError as error:
         return error.strerror or "cannot be opened"
+    except ValueError:  # a NUL or half a surrogate pair
+        return "no file can have this name"
     try:
         picture = fit(decode_picture(data, min_side=spec.resize_size), spec)
     except InvalidImage as error:

@@ -30,6 +30,7 @@ from twinlens.training.data.scene_words import (
 )
 
 SIBLINGS = 4
+SMALLEST = 16  # pixels a side
 KINDS = ("swap_attribute", "swap_relation", "swap_object")
 # How far apart, in picture widths, the generator puts what it relates; well over what makes a relation true.
 _DISTANCE = CLEAR_DISTANCE + 0.1
@@ -92,8 +93,8 @@ def make_scene(seed: int, index: int, size: int = 64, style: SceneStyle | None =
     Raises:
         ValueError: if an argument is out of range.
     """
-    if seed < 0 or index < 0 or size < 16:
-        raise ValueError("seed and index must be at least 0 and size at least 16")
+    if seed < 0 or index < 0 or size < SMALLEST:
+        raise ValueError(f"seed and index must be at least 0 and size at least {SMALLEST}")
     style = style or SceneStyle()
     family, variant = divmod(index, SIBLINGS)
     family_rng = np.random.default_rng((seed, family, 0))

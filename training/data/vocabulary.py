@@ -42,7 +42,9 @@ def learn_tokenizer(captions: Sequence[str], *, vocabulary_size: int) -> tuple[s
         initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
         show_progress=False,
     )
-    tokenizer.train_from_iterator(captions, trainer=trainer)
+    # Half a surrogate pair has no bytes to learn; the caption that holds it is refused when it is tokenised.
+    readable = (caption.encode("utf-8", "ignore").decode("utf-8") for caption in captions)
+    tokenizer.train_from_iterator(readable, trainer=trainer)
     size = tokenizer.get_vocab_size()
     # Set in the file rather than through the trainer, which would number them first.
     content = json.loads(tokenizer.to_str())

@@ -1,0 +1,114 @@
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from tests.training.conftest import SIZE
+from twinlens.encoders.preprocess import preprocess
+from twinlens.training.checkpoint import DualEncoderSpec, build_model
+from twinlens.training.data.batches import PairBatches
+from twinlens.training.data.pairs import from_scenes, tokenise
+from twinlens.training.data.scenes import make_scene
+from twinlens.training.losses.info_nce import clip_loss
+from twinlens.training.methods.clip import Clip
+from twinlens.training.modules.dual_encoder import MAX_LOG_SCALE, DualEncoder
+from twinlens.training.optimiser import Schedule, adamw
+
+
+@pytest.fixture
+def towers(tiny_spec: DualEncoderSpec) -> DualEncoder:
+    torch.manual_seed(0)
+    return DualEncoder(build_model(tiny_spec).eval(), tiny_spec.preprocess.mean, tiny_spec.preprocess.std)
+
+
+def test_towers_give_unit_vectors_of_bytes_and_ids(towers: DualEncoder, tiny_spec: DualEncoderSpec) -> None:
+    pixels = np.asarray(make_scene(1, 0, SIZE).image)
+    ours = towers.images(torch.from_numpy(pixels.copy())[None])
+    wanted = torch.from_numpy(preprocess(pixels, tiny_spec.preprocess))[None]
+    theirs = towers.model.encode_image(wanted, normalize=True)  # type: ignore[operator]
+    torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
+    assert ours.norm(dim=1).item() == pytest.approx(1, abs=1e-5)
+
+
+def test_the_temperature_stays_within_clips_bounds(towers: DualEncoder) -> None:
+    scale: torch.nn.Parameter = towers.model.logit_scale  # type: ignore[assignment]
+    scale.data.fill_(9.0)
+    towers.clamp_scale()
+    assert towers.scale().item() == pytest.approx(100.0, rel=1e-5)
+    assert scale.item() == pytest.approx(MAX_LOG_SCALE)
+    scale.data.fill_(-3.0)
+    towers.clamp_scale()
+    assert towers.scale().item() == 1.0
+
+
+def test_the_rate_warms_up_then_falls_to_nothing() -> None:
+    schedule = Schedule(steps=100, warmup_steps=10)
+    rates = [schedule.factor(step) for step in range(101)]
+    assert rates[0] == pytest.approx(0.1)
+    assert rates[9] == rates[10] == 1.0
+    assert rates[55] == pytest.approx(0.5)
+    assert rates[100] == pytest.approx(0.0, abs=1e-12)
+    assert rates[10:] == sorted(rates[10:], reverse=True)
+
+
+def test_gains_biases_and_temperature_are_not_decayed(towers: DualEncoder) -> None:
+    decayed, free = adamw(towers, learning_rate=1.0, weight_decay=0.5).param_groups
+    assert (decayed["weight_decay"], free["weight_decay"]) == (0.5, 0.0)
+    assert all(p.ndim >= 2 for p in decayed["params"])
+    assert any(p is towers.model.logit_scale for p in free["params"])
+    assert len(decayed["params"]) + len(free["params"]) == len(list(towers.parameters()))
+
+
+def test_a_method_names_its_losses(towers: DualEncoder, pair_batch: Callable[[int], Any]) -> None:
+    method = Clip(towers, learning_rate=1e-3, weight_decay=0.0, schedule=Schedule(10, 1))
+    values = method.training_step(pair_batch(8), 0)
+    assert set(values) == {"loss", "accuracy", "scale"}
+    assert values["loss"].requires_grad
+    assert 0 <= values["accuracy"] <= 1
+    assert method.exported() is towers.model
+
+
+def test_mined_negatives_count_with_their_weight(towers: DualEncoder, pair_batch: Callable[[int], Any]) -> None:
+    whole = pair_batch(12)
+    batch = dataclasses.replace(whole, pairs=8)  # the last four stand in as negatives only
+    batch = dataclasses.replace(batch, equal_texts=whole.equal_texts[:8], equal_images=whole.equal_images[:8])
+    plain = dataclasses.replace(
+        batch,
+        pixels_nhwc=whole.pixels_nhwc[:8],
+        token_ids_nl=whole.token_ids_nl[:8],
+        equal_texts=whole.equal_texts[:8, :8],
+        equal_images=whole.equal_images[:8, :8],
+    )
+
+    def loss(of: Any, weight: float) -> float:
+        method = Clip(towers.eval(), learning_rate=1e-3, weight_decay=0.0, schedule=Schedule(10, 1), hard_weight=weight)
+        return float(method.training_step(of, 0)["loss"].detach())
+
+    assert loss(batch, 1e-12) == pytest.approx(loss(plain, 1.0), rel=1e-5)
+    assert loss(plain, 1.0) < loss(batch, 0.5) < loss(batch, 1.0) < loss(batch, 4.0)
+
+
+def test_losses_stay_in_fp32_where_the_towers_compute_in_bfloat16(
+    towers: DualEncoder, pair_batch: Callable[[int], Any]
+) -> None:
+    scale: torch.nn.Parameter = towers.model.logit_scale  # type: ignore[assignment]
+    scale.data.fill_(MAX_LOG_SCALE)
+    batch = pair_batch(16)
+    method = Clip(towers.eval(), learning_rate=1e-3, weight_decay=0.0, schedule=Schedule(10, 1))
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        loss = method.training_step(batch, 0)["loss"]
+        images, texts = towers.images(batch.pixels_nhwc), towers.texts(batch.token_ids_nl)
+    expected = clip_loss(images, texts, towers.scale(), equal=batch.equal_texts)
+    torch.testing.assert_close(loss, expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.fixture
+def pair_batch(tiny_spec: DualEncoderSpec) -> Callable[[int], Any]:
+    scenes = from_scenes([make_scene(3, index, SIZE) for index in range(32)])
+    pairs = tokenise(scenes, tiny_spec.tokenizer_json, tiny_spec.text)
+    return lambda size: next(iter(PairBatches(pairs, size, seed=0)))

@@ -1,0 +1,119 @@
+"""What a run starts from: fresh weights, or a checkpoint."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+from pydantic import ValidationError
+from torch import nn
+
+from twinlens.encoders.manifest import PreprocessSpec, TextSpec
+from twinlens.training.checkpoint import DualEncoderSpec, build_model, load_checkpoint
+from twinlens.training.config import ConfigError, ModelConfig
+from twinlens.training.data.vocabulary import learn_tokenizer
+from twinlens.training.modules.positions import spread_positions
+
+
+@dataclasses.dataclass(frozen=True)
+class Scratch:
+    """Fresh weights in the architecture of `model_cfg`; the vocabulary is learned from the captions.
+
+    Attributes:
+        config: The model's section of the configuration.
+        model_cfg: An open_clip model configuration.
+        preprocess: From decoded RGB to the image tower's input.
+        step: Optimiser steps behind the weights.
+    """
+
+    config: ModelConfig
+    model_cfg: dict[str, Any]
+    preprocess: PreprocessSpec
+    step: int = 0
+
+    def build(self, captions: Sequence[str]) -> tuple[DualEncoderSpec, nn.Module]:
+        """Learns the vocabulary, then builds towers of its size.
+
+        Raises:
+            ConfigError: if `position_std` does not fit the architecture, or the context has no usable length.
+            CheckpointError: if open_clip cannot build the model.
+            DataError: if the captions hold no words.
+        """
+        tokenizer_json, size = learn_tokenizer(captions, vocabulary_size=self.config.vocabulary_size)
+        text_cfg = {"context_length": 77, **self.model_cfg["text_cfg"], "vocab_size": size}
+        if text_cfg.get("pool_type") == "eos":
+            text_cfg["eos_id"] = size - 1
+        # The softmax loss trains no bias; a model that has one would be taken for SigLIP's when it is exported.
+        model_cfg = {**self.model_cfg, "text_cfg": text_cfg, "init_logit_bias": None}
+        try:
+            text = TextSpec(
+                context_length=text_cfg["context_length"], pad_id=0, pad_to_context=True, attention_mask=False
+            )
+        except ValidationError as error:
+            raise ConfigError(f"model.config.text_cfg.context_length: {error.errors()[0]['msg']}") from error
+        spec = DualEncoderSpec(model_cfg, self.preprocess, text, tokenizer_json, self.config.name or "clip")
+        model = build_model(spec)
+        if self.config.position_std is not None:
+            try:
+                spread_positions(model, self.config.position_std)
+            except ValueError as error:
+                raise ConfigError(str(error)) from error
+        return spec, model
+
+
+@dataclasses.dataclass(frozen=True)
+class Parent:
+    """A checkpoint to go on from, with its architecture, preprocessing and tokenizer.
+
+    Attributes:
+        spec: What its model is.
+        model: With its weights.
+        step: Optimiser steps behind the weights.
+    """
+
+    spec: DualEncoderSpec
+    model: nn.Module
+    step: int
+
+    @property
+    def preprocess(self) -> PreprocessSpec:
+        """The checkpoint's."""
+        return self.spec.preprocess
+
+    def build(self, captions: Sequence[str]) -> tuple[DualEncoderSpec, nn.Module]:  # noqa: ARG002 - it has its words
+        """The model as it is, in training mode: Lightning leaves the mode to us."""
+        return self.spec, self.model.train()
+
+
+def start_of(config: ModelConfig) -> Scratch | Parent:
+    """Loads the checkpoint, or finds the architecture; nothing is built yet.
+
+    Raises:
+        ConfigError: if open_clip knows no such model, or the model's configuration cannot be trained from scratch.
+        CheckpointError: if the checkpoint cannot be used.
+    """
+    if config.from_checkpoint is not None:
+        spec, model, meta = load_checkpoint(config.from_checkpoint)
+        return Parent(spec if config.name is None else dataclasses.replace(spec, name=config.name), model, meta.step)
+    model_cfg = config.config
+    if model_cfg is None:
+        import open_clip  # noqa: PLC0415 - seconds, and only for named models
+
+        model_cfg = open_clip.get_model_config(config.open_clip)
+        if model_cfg is None:
+            raise ConfigError(f"open_clip knows no model {config.open_clip!r}")
+    parts = [model_cfg.get("vision_cfg"), model_cfg.get("text_cfg")]
+    if "embed_dim" not in model_cfg or not all(isinstance(part, dict) for part in parts):
+        raise ConfigError("model.config must have embed_dim, vision_cfg and text_cfg, the last two tables")
+    if "hf_model_name" in model_cfg["text_cfg"]:
+        raise ConfigError("towers of Hugging Face cannot be trained from scratch here; name another model")
+    size = model_cfg["vision_cfg"].get("image_size", 224)
+    if not isinstance(size, int):
+        raise ConfigError(f"model.config.vision_cfg.image_size must be one number, found {size!r}")
+    try:
+        preprocess = PreprocessSpec(size=size, resize_size=size, mean=config.mean, std=config.std)
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise ConfigError(f"model: {first.get('ctx', {}).get('error') or first['msg']}") from error
+    return Scratch(config, model_cfg, preprocess)
