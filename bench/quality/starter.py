@@ -107,7 +107,10 @@ def main() -> int:
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there")
     arguments = parser.parse_args()
     if not arguments.data.is_dir():
-        parser.error(f"no photo sets at {arguments.data}")
+        if arguments.data != DATA:
+            parser.error(f"no photo sets at {arguments.data}")
+        print(f"skipped: no photo sets at {DATA}; name a folder of yours with --data")
+        return 0
     with tempfile.TemporaryDirectory() as folder:
         bundle, build_s = arguments.bundle, None
         if bundle is None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -28,7 +29,12 @@ def _run(*command: str | Path, cwd: Path) -> subprocess.CompletedProcess[str]:
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The bin folder of an environment that holds the wheel and its `cpu` extra."""
     folder = tmp_path_factory.mktemp("wheel")
-    _run(sys.executable, "-m", "build", "--wheel", "--outdir", folder / "dist", ROOT, cwd=folder)
+    # From a copy: what an earlier build left in the checkout (build/, *.egg-info) must not get into the wheel.
+    left_out = shutil.ignore_patterns(
+        ".*", "build", "models", "runs", "dist", "*.egg-info", "__pycache__", "demo-out", "demo-loop-out"
+    )
+    shutil.copytree(ROOT, folder / "source", symlinks=True, ignore=left_out)
+    _run(sys.executable, "-m", "build", "--wheel", "--outdir", folder / "dist", folder / "source", cwd=folder)
     (wheel,) = (folder / "dist").glob("*.whl")
     _run(sys.executable, "-m", "venv", folder / "venv", cwd=folder)
     _run(folder / "venv/bin/python", "-m", "pip", "install", "--quiet", f"{wheel}[cpu]", cwd=folder)
