@@ -44,6 +44,7 @@ class DecodeLimits:
 
     max_bytes: int = 64 * 1024 * 1024
     max_pixels: int = 100_000_000
+    max_side: int = 1_000_000  # Pillow keeps some 20 bytes a row: a picture 1 pixel wide would take 2 GB
 
 
 DEFAULT_LIMITS: Final = DecodeLimits()
@@ -118,6 +119,9 @@ def _check_size(width: int, height: int, limits: DecodeLimits) -> None:
         raise InvalidImage("the picture has no pixels")
     if width * height > limits.max_pixels:
         msg = f"the picture has too many pixels: {width} x {height}, the limit is {limits.max_pixels:,}"
+        raise InvalidImage(msg)
+    if max(width, height) > limits.max_side:
+        msg = f"the picture is too long: {width} x {height}, the limit of a side is {limits.max_side:,}"
         raise InvalidImage(msg)
 
 

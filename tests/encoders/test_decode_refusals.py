@@ -169,6 +169,13 @@ class TestLimits:
         assert "50 x 40" in said
         assert "1,999" in said
 
+    @pytest.mark.parametrize(("width", "height"), [(1, 1_000_001), (1_000_001, 1)])
+    def test_a_picture_of_a_million_rows_is_refused_from_the_header(self, width: int, height: int) -> None:
+        header = chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, 1, 0, 0, 0, 0))
+        data = PNG_SIGNATURE + header + chunk(b"IDAT", zlib.compress(b"")) + chunk(b"IEND", b"")
+        assert f"too long: {width} x {height}" in reason(data)
+        assert "too long" not in reason(data, DecodeLimits(max_side=1_000_001))
+
     def test_too_many_bytes_are_refused_before_anything_else(self) -> None:
         data = KINDS["PNG"]
         assert decode_image(data, limits=DecodeLimits(max_bytes=len(data))).shape == (48, 64, 3)
