@@ -16,7 +16,7 @@ from pydantic import ValidationError
 from torch import nn
 
 from twinlens.encoders.manifest import Lineage, PreprocessSpec, TextSpec
-from twinlens.training.errors import TrainingRoomError
+from twinlens.training.errors import TrainingRoomError, first_line
 
 CHECKPOINT_FORMAT = 1
 
@@ -79,7 +79,7 @@ def build_model(spec: DualEncoderSpec) -> nn.Module:
     try:
         model: nn.Module = (CustomTextCLIP if custom_text else CLIP)(**cfg)
     except (TypeError, ValueError, KeyError, AssertionError, RuntimeError) as error:
-        raise CheckpointError(f"open_clip cannot build the model {spec.name!r}: {_first_line(error)}") from error
+        raise CheckpointError(f"open_clip cannot build the model {spec.name!r}: {first_line(error)}") from error
     return model
 
 
@@ -113,7 +113,7 @@ def save_checkpoint(path: Path, spec: DualEncoderSpec, model: nn.Module, meta: C
         temporary.replace(path)
         _fsync_folder(path.parent)
     except (OSError, RuntimeError) as error:  # torch reports a short write as RuntimeError
-        raise CheckpointError(f"cannot write the checkpoint {path}: {_first_line(error)}") from error
+        raise CheckpointError(f"cannot write the checkpoint {path}: {first_line(error)}") from error
     finally:
         temporary.unlink(missing_ok=True)
 
@@ -147,7 +147,7 @@ def read_checkpoint(path: Path) -> tuple[DualEncoderSpec, CheckpointMeta, Mappin
             warnings.simplefilter("ignore", UserWarning)  # remarks about foreign pickles, which are refused below
             payload = torch.load(path, map_location="cpu", weights_only=True)
     except (pickle.UnpicklingError, RuntimeError, EOFError, OSError, ValueError, KeyError) as error:
-        raise CheckpointError(f"{path} is not a readable checkpoint: {_first_line(error)}") from error
+        raise CheckpointError(f"{path} is not a readable checkpoint: {first_line(error)}") from error
     if not isinstance(payload, dict) or not {"format", "spec", "meta", "state_dict"} <= payload.keys():
         raise CheckpointError(f"{path} is not a twinlens checkpoint (import others with `twinlens pull NAME:PATH`)")
     if payload["format"] != CHECKPOINT_FORMAT:
@@ -170,7 +170,7 @@ def read_checkpoint(path: Path) -> tuple[DualEncoderSpec, CheckpointMeta, Mappin
             metrics=dict(meta_json["metrics"]),
         )
     except (ValidationError, ValueError, KeyError, TypeError) as error:
-        raise CheckpointError(f"{path} has a damaged description: {_first_line(error)}") from error
+        raise CheckpointError(f"{path} has a damaged description: {first_line(error)}") from error
     return spec, meta, payload["state_dict"]
 
 
@@ -200,7 +200,3 @@ def _fsync_folder(folder: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
-
-
-def _first_line(error: BaseException) -> str:
-    return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
-import click
 import typer
 
 from twinlens.client.commands.options import AsJson, Bundle, Local, Server
+from twinlens.training.command_line import for_people
 from twinlens.training.export.cli import export, pull, starter
 
 
@@ -21,10 +19,9 @@ def train(
     as_json: AsJson = False,
 ) -> None:
     """Train a dual encoder from scratch or on from a checkpoint; writes a run folder with a checkpoint."""
-    _let_threads_sleep()
     from twinlens.client.commands.output import print_json
 
-    with _one_line_errors():
+    with for_people():
         from twinlens.training.config import read_config
 
         settings = read_config(config)
@@ -76,7 +73,7 @@ def mine(
     from twinlens.client.connect import connect
     from twinlens.training.mining.command import MineRequest, run_mine
 
-    with _one_line_errors():
+    with for_people():
         request = MineRequest.of(
             collection,
             kind=kind,
@@ -106,10 +103,9 @@ def demo_loop(
     seed: Annotated[int, typer.Option(min=0, help="Of scenes and training.")] = 0,
 ) -> None:
     """Walk the whole loop once on drawn scenes: train, export, serve, search, mine, train on, export, re-index."""
-    _let_threads_sleep()
     from twinlens.training.demo.loop import LoopScript, run_loop
 
-    with _one_line_errors():
+    with for_people():
         run_loop(LoopScript.of(steps=steps, scenes=scenes, seed=seed), out)
 
 
@@ -132,24 +128,10 @@ def demo(
 
     from twinlens.training.demo.photos import folder_script, run_demo, shipped_script
 
-    script = shipped_script() if photos is None else folder_script(photos, limit)
-    out.mkdir(parents=True, exist_ok=True)
-    run_demo(script, out, Console(highlight=False), top_k=top_k)
-
-
-def _let_threads_sleep() -> None:
-    """OpenMP threads that spin while they wait starve everything else on the machine; read when torch is imported."""
-    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
-
-
-@contextmanager
-def _one_line_errors() -> Iterator[None]:
-    from twinlens.training.errors import TrainingRoomError
-
-    try:
-        yield
-    except TrainingRoomError as error:
-        raise click.ClickException(" ".join(str(error).split())) from error
+    with for_people():
+        script = shipped_script() if photos is None else folder_script(photos, limit)
+        out.mkdir(parents=True, exist_ok=True)
+        run_demo(script, out, Console(highlight=False), top_k=top_k)
 
 
 COMMANDS: dict[str, Callable[..., Any]] = {

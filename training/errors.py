@@ -5,3 +5,9 @@ from __future__ import annotations
 
 class TrainingRoomError(Exception):
     """Base of this room's errors. The message is one line that says what is wrong and, where it helps, what to do."""
+
+
+def first_line(error: BaseException) -> str:
+    """The first line of what an error of another library says, at most 300 characters; its type if it says nothing."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[0][:300] if lines else type(error).__name__

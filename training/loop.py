@@ -7,7 +7,7 @@ import logging
 import math
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
@@ -17,8 +17,7 @@ import torch
 from torch.utils.data import DataLoader, IterableDataset
 
 from twinlens.training.errors import TrainingRoomError
-
-Progress = Callable[[int, dict[str, float]], None]
+from twinlens.training.progress import Report
 
 
 class TrainingError(TrainingRoomError):
@@ -33,7 +32,7 @@ def fit(
     precision: Literal["fp32", "bf16"],
     log_every: int,
     metrics_csv: Path,
-    progress: Progress,
+    progress: Report,
     threads: int | None = None,
 ) -> dict[str, float]:
     """Trains for `steps` steps on the GPU where there is one, else on the CPU.
@@ -76,7 +75,7 @@ def fit(
 
 
 class _MetricsLog(pl.Callback):
-    def __init__(self, steps: int, every: int, path: Path, progress: Progress) -> None:
+    def __init__(self, steps: int, every: int, path: Path, progress: Report) -> None:
         self._steps = steps
         self._every = every
         self._path = path

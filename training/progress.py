@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from twinlens.training.loop import Progress as Report
+# Takes the step and the named values of a report.
+Report = Callable[[int, dict[str, float]], None]
 
 
 @contextmanager

@@ -13,6 +13,7 @@ from pydantic import ValidationError
 from torch import nn
 
 from twinlens.encoders.manifest import Lineage, Manifest, PreprocessSpec
+from twinlens.training.errors import first_line
 from twinlens.training.export.bundle import About, check_destination, publish_towers
 from twinlens.training.export.errors import ExportError
 from twinlens.training.export.open_clip_towers import open_clip_towers, scoring_rule
@@ -162,14 +163,14 @@ def _create(
     try:
         model: nn.Module = (CustomTextCLIP if custom_text else CLIP)(**cfg)
     except (TypeError, ValueError, KeyError, AssertionError, RuntimeError) as error:
-        raise ExportError(f"open_clip cannot build {source.model}: {_first_line(error)}") from error
+        raise ExportError(f"open_clip cannot build {source.model}: {first_line(error)}") from error
     if path is not None:
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 load_checkpoint(model, str(path), strict=True, weights_only=True)
         except Exception as error:  # torch, pickle and safetensors each raise their own
-            raise ExportError(f"cannot load {_label(str(path))} into {source.model}: {_first_line(error)}") from error
+            raise ExportError(f"cannot load {_label(str(path))} into {source.model}: {first_line(error)}") from error
     merged = merge_preprocess_dict(merge_preprocess_dict(PreprocessCfg(), tag_cfg), preprocess_cfg)
     merged["size"] = getattr(model.visual, "image_size", merged["size"])
     return model, merged
@@ -222,8 +223,3 @@ def _bundle_name(source: Source) -> str:
 def _label(pretrained: str | None) -> str:
     """A tag as it is; of a path the file's name only: bundles travel, folders of their maker's machine do not."""
     return Path(pretrained).stem if pretrained and Path(pretrained).suffix in _WEIGHT_SUFFIXES else str(pretrained)
-
-
-def _first_line(error: BaseException) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return lines[0][:300] if lines else type(error).__name__

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import platform
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +18,14 @@ from twinlens.training.data.captions import CaptionColumns, read_captions
 from twinlens.training.data.mined import MinedTable, tie
 from twinlens.training.data.pairs import Pairs, RawPairs, from_captions, from_scenes, tokenise
 from twinlens.training.data.scenes import SMALLEST, generate
-from twinlens.training.loop import Progress, fit
+from twinlens.training.loop import fit
 from twinlens.training.methods.clip import Clip
 from twinlens.training.mining.manifest import read_manifest
 from twinlens.training.modules.dual_encoder import DualEncoder
 from twinlens.training.optimiser import Schedule
+from twinlens.training.progress import Report
 from twinlens.training.start import Parent, start_of
+from twinlens.training.versions import versions
 
 PACKAGES = ("twinlens", "torch", "open_clip_torch", "timm", "pytorch-lightning", "tokenizers", "numpy", "pillow")
 
@@ -68,7 +69,7 @@ class TrainResult:
         return lines
 
 
-def train(config: TrainConfig, out: Path, progress: Progress) -> TrainResult:
+def train(config: TrainConfig, out: Path, progress: Report) -> TrainResult:
     """Trains a dual encoder and writes `out`: config.json, environment.json, data.json, metrics.csv, checkpoint.pt.
 
     The same configuration on the same machine gives the same weights. Resuming an interrupted run is not supported
@@ -124,7 +125,7 @@ def train(config: TrainConfig, out: Path, progress: Progress) -> TrainResult:
         config_sha256=config.digest(),
         data_sha256=raw.digest(),
         parent_space_id=mined.space_id if mined is not None and isinstance(start, Parent) else "",
-        packages=_packages(),
+        packages=versions(PACKAGES),
     )
     save_checkpoint(checkpoint, spec, method.exported(), CheckpointMeta(start.step + run.steps, lineage))
     return TrainResult(checkpoint, len(pairs), raw.unreadable, unknown, last)
@@ -157,7 +158,7 @@ def _batches(config: TrainConfig, pairs: Pairs, table: MinedTable | None) -> Pai
 def _write_records(config: TrainConfig, out: Path, raw: RawPairs, pairs: Pairs, unknown_mined_rows: int) -> None:
     records: dict[str, Any] = {
         "config.json": config.model_dump(mode="json"),
-        "environment.json": {"python": platform.python_version(), "machine": platform.machine(), **_packages()},
+        "environment.json": {"python": platform.python_version(), "machine": platform.machine(), **versions(PACKAGES)},
         "data.json": {
             "sha256": raw.digest(),
             "pairs": len(pairs),
@@ -172,13 +173,3 @@ def _write_records(config: TrainConfig, out: Path, raw: RawPairs, pairs: Pairs, 
             (out / name).write_text(json.dumps(record, indent=2, sort_keys=True) + "\n", encoding="utf-8")
     except OSError as error:
         raise CheckpointError(f"cannot write to {out}: {error.strerror or error}") from error
-
-
-def _packages() -> dict[str, str]:
-    found = {}
-    for name in PACKAGES:
-        try:
-            found[name] = version(name)
-        except PackageNotFoundError:  # run from a source tree
-            continue
-    return found

@@ -11,9 +11,11 @@ from rich.console import Console
 
 from twinlens.client.types import EmbedBatch, Hit, ItemError, NewItem, QueryResult, UpsertFailure, UpsertReport
 from twinlens.training.data.scenes import KINDS, Scene, SceneStyle, generate
-from twinlens.training.demo.loop import LoopScript, _clear, _family, run_loop
-from twinlens.training.demo.loop_measure import LoopFailed, Measured, measure_served, measure_vectors, store
+from twinlens.training.demo.failed import DemoFailed
+from twinlens.training.demo.loop import LoopScript, _family, run_loop
+from twinlens.training.demo.loop_measure import Measured, measure_served, measure_vectors, store
 from twinlens.training.demo.loop_tables import Row, results_table
+from twinlens.training.demo.own_folder import make_anew
 from twinlens.training.mining.manifest import read_manifest
 
 
@@ -86,10 +88,10 @@ def test_served_recall_counts_ties_and_misses_against_the_model(four: list[Scene
 
 def test_a_failed_search_or_upsert_ends_the_loop(four: list[Scene]) -> None:
     broken = QueryResult((), ItemError("INVALID_TEXT", "no"))
-    with pytest.raises(LoopFailed, match=r"search for .* failed: no"):
+    with pytest.raises(DemoFailed, match=r"search for .* failed: no"):
         measure_served(FakeClient([broken] * 4), "c", four)  # type: ignore[arg-type]
     failing = FakeClient([], (UpsertFailure(1, "x", "INVALID_IMAGE", "no picture"),))
-    with pytest.raises(LoopFailed, match="1 scenes were not stored; the first, x: no picture"):
+    with pytest.raises(DemoFailed, match="1 scenes were not stored; the first, x: no picture"):
         store(failing, "c", four)  # type: ignore[arg-type]
 
 
@@ -125,14 +127,17 @@ def test_only_an_earlier_runs_folder_is_replaced(tmp_path: Path) -> None:
     mine = tmp_path / "mine"
     mine.mkdir()
     (mine / "thesis.txt").touch()
-    with pytest.raises(LoopFailed, match="name another folder"):
-        _clear(mine)
+    for taken in (mine, mine / "thesis.txt"):
+        with pytest.raises(DemoFailed, match="name another folder"):
+            make_anew(taken, ".mark")
     assert (mine / "thesis.txt").exists()
     earlier = tmp_path / "earlier"
-    _clear(earlier)
+    make_anew(earlier, ".mark")
     (earlier / "old").touch()
-    _clear(earlier)
+    make_anew(earlier, ".mark")
     assert not (earlier / "old").exists()
+    with pytest.raises(DemoFailed):
+        make_anew(earlier, ".other-mark")
 
 
 def test_the_script_can_be_made_shorter() -> None:

@@ -6,7 +6,6 @@ on is run twice, with and without the mined negatives, so the table tells what m
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 import sys
 import time
@@ -24,9 +23,11 @@ from twinlens.client import Client
 from twinlens.client.contact_sheet import contact_sheet
 from twinlens.training.config import CaptionsData, HardNegativesConfig, ModelConfig, RunConfig, TrainConfig
 from twinlens.training.data.scenes import KINDS, SIBLINGS, Scene, SceneStyle, generate, write_scenes
-from twinlens.training.demo.loop_measure import LoopFailed, Measured, measure_served, measure_vectors, store
+from twinlens.training.demo.failed import DemoFailed
+from twinlens.training.demo.loop_measure import Measured, measure_served, measure_vectors, store
 from twinlens.training.demo.loop_tables import Row, results_table
-from twinlens.training.demo.served import ServerFailed, served
+from twinlens.training.demo.own_folder import make_anew
+from twinlens.training.demo.served import served
 from twinlens.training.mining.command import report_table
 from twinlens.training.mining.manifest import write_manifest
 from twinlens.training.mining.mine import MineOptions, mine
@@ -88,16 +89,13 @@ def run_loop(script: LoopScript, out: Path, console: Console | None = None) -> l
         The rows of the last table.
 
     Raises:
-        LoopFailed: if `out` holds something else, or a stage fails.
+        DemoFailed: if `out` holds something else, or a stage fails.
     """
     console = console or Console()
-    _clear(out)
+    make_anew(out, _MARK)
     began = time.monotonic()
     loop = _Loop(script, out, console)
-    try:
-        rows = loop.walk()
-    except ServerFailed as error:
-        raise LoopFailed(str(error)) from error
+    rows = loop.walk()
     console.print(results_table(rows, script.held_out))
     console.print(f"Contact sheet, before and after mining: [bold]{out / 'contact_sheet.png'}[/bold]")
     console.print(f"The whole loop took {time.monotonic() - began:.0f} s.")
@@ -148,7 +146,7 @@ class _Loop:
             with self._stage("served the new pair, searched and measured"):
                 after = measure_served(client, HELD_OUT, self._test)
                 if client.get_collection(HELD_OUT).space_id != space_2:
-                    raise LoopFailed("the collection is not in the new model's space")
+                    raise DemoFailed("the collection is not in the new model's space")
             sheet += self._hits(client, "after")
         contact_sheet(sheet, columns=5, cell=128, font_size=11).save(out / "contact_sheet.png")
         more = f"+ {script.more_steps} steps"
@@ -237,7 +235,7 @@ class _Loop:
             [sys.executable, "-m", "twinlens", *arguments], capture_output=True, text=True, check=False
         )
         if done.returncode != 0:
-            raise LoopFailed(f"twinlens {arguments[0]} failed: {done.stderr.strip().splitlines()[-1:]}")
+            raise DemoFailed(f"twinlens {arguments[0]} failed: {' '.join(done.stderr.split()[-60:])}")
 
     @contextmanager
     def _stage(self, done: str) -> Iterator[None]:
@@ -253,11 +251,3 @@ def _family(scenes: Sequence[Scene]) -> Sequence[Scene]:
         if len({" ".join(sorted(scene.caption.split())) for scene in family}) == 1:
             return family
     return scenes[:SIBLINGS]
-
-
-def _clear(out: Path) -> None:
-    if out.exists() and any(out.iterdir()) and not (out / _MARK).is_file():
-        raise LoopFailed(f"{out} holds something that no earlier demo-loop left there; name another folder")
-    shutil.rmtree(out, ignore_errors=True)
-    out.mkdir(parents=True)
-    (out / _MARK).touch()

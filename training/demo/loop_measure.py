@@ -10,12 +10,8 @@ from numpy.typing import NDArray
 
 from twinlens.client import Client, NewItem
 from twinlens.training.data.scenes import KINDS, Scene
-from twinlens.training.errors import TrainingRoomError
+from twinlens.training.demo.failed import DemoFailed
 from twinlens.training.evaluate import recall, retrieval, word_order
-
-
-class LoopFailed(TrainingRoomError):  # noqa: N818 - reads as what it says
-    """A stage of the loop failed. The message is one line."""
 
 
 @dataclass(frozen=True)
@@ -31,13 +27,13 @@ def store(client: Client, collection: str, scenes: Sequence[Scene]) -> None:
     """Puts scenes with their captions into a new collection.
 
     Raises:
-        LoopFailed: if one is not stored.
+        DemoFailed: if one is not stored.
     """
     client.create_collection(collection)
     report = client.upsert(collection, (NewItem(scene.png(), scene.caption, scene.id) for scene in scenes))
     if report.failures:
         first = report.failures[0]
-        raise LoopFailed(f"{len(report.failures)} scenes were not stored; the first, {first.id}: {first.message}")
+        raise DemoFailed(f"{len(report.failures)} scenes were not stored; the first, {first.id}: {first.message}")
 
 
 def measure_served(client: Client, collection: str, scenes: Sequence[Scene]) -> Measured:
@@ -47,7 +43,7 @@ def measure_served(client: Client, collection: str, scenes: Sequence[Scene]) -> 
     ranks = np.empty(len(scenes), dtype=np.int64)
     for row, (scene, result) in enumerate(zip(scenes, results, strict=True)):
         if result.error is not None:
-            raise LoopFailed(f"the search for {scene.caption!r} failed: {result.error}")
+            raise DemoFailed(f"the search for {scene.caption!r} failed: {result.error}")
         own = next((hit.score for hit in result.hits if hit.id == scene.id), None)
         # A wrong picture that scores the same stands before the right one; out of sight is behind all in sight.
         ahead = sum(own is None or hit.score >= own for hit in result.hits if hit.id != scene.id)

@@ -10,14 +10,15 @@ from importlib.util import find_spec
 from itertools import islice
 from pathlib import Path
 
-import click
 from rich.console import Console
 
 from twinlens.client import Client, Hit, NewItem
 from twinlens.client.contact_sheet import contact_sheet
 from twinlens.client.sources import walk_images
 from twinlens.client.tables import hit_table, label_table
-from twinlens.training.demo.served import ServerFailed, served
+from twinlens.training.demo.failed import DemoFailed
+from twinlens.training.demo.own_folder import make_anew
+from twinlens.training.demo.served import served
 
 # A name of its own: it is made anew on each run, and nothing else in the data folder is touched.
 COLLECTION = "demo-photos"
@@ -82,11 +83,11 @@ def shipped_script() -> Script:
     """The photos that come with scikit-image (extra `demo`).
 
     Raises:
-        click.ClickException: if scikit-image is not installed.
+        DemoFailed: if scikit-image is not installed.
     """
     spec = find_spec("skimage")
     if spec is None or spec.origin is None:
-        raise click.ClickException("the demo photos come with scikit-image: pip install 'twinlens[demo]'")
+        raise DemoFailed("the demo photos come with scikit-image: pip install 'twinlens[demo]'")
     folder = Path(spec.origin).parent / "data"
     photos = {
         name: Photo(name, folder / name, caption) for name, caption in _SHIPPED.items() if (folder / name).is_file()
@@ -109,13 +110,13 @@ def folder_script(folder: Path, limit: int) -> Script:
     """Someone's own photos: the first `limit` pictures below `folder`, asked about everyday things.
 
     Raises:
-        click.ClickException: if the folder is missing or holds no pictures.
+        DemoFailed: if the folder is missing or holds no pictures.
     """
     if not folder.is_dir():
-        raise click.ClickException(f"{folder} is not a folder")
+        raise DemoFailed(f"{folder} is not a folder")
     photos = tuple(Photo(found.id, found.path) for found in islice(walk_images(folder), limit))
     if not photos:
-        raise click.ClickException(f"no pictures in {folder}")
+        raise DemoFailed(f"no pictures in {folder}")
     return Script(
         photos=photos,
         texts=("a person", "an animal", "food on a table", "a vehicle", "a building", "a landscape"),
@@ -135,23 +136,21 @@ def run_demo(script: Script, out: Path, console: Console, *, top_k: int = 3) -> 
         top_k: Hits a query.
 
     Raises:
-        click.ClickException: if a step fails; one line.
+        DemoFailed: if a step fails; one line.
     """
     started = time.monotonic()
+    data = out / "data"
+    make_anew(data, ".twinlens-demo")
     bundle = out / "models" / "starter" / "1"
     _build_starter(bundle, console)
-    data = out / "data"
-    try:
-        with served(data, bundle) as address, Client(address) as client:
-            console.print(f"Server: [bold]{address}[/bold], a real gRPC server on loopback")
-            stored = _ingest(client, script, console)
-            examples = script.examples or stored[:: max(1, len(stored) // 2)][:2]
-            rows = _search(client, script, examples, console, top_k)
-            _label(client, script, console)
-            sheet = out / "contact_sheet.png"
-            contact_sheet(rows, columns=top_k + 1).save(sheet)
-    except ServerFailed as error:
-        raise click.ClickException(str(error)) from None
+    with served(data, bundle) as address, Client(address) as client:
+        console.print(f"Server: [bold]{address}[/bold], a real gRPC server on loopback")
+        stored = _ingest(client, script, console)
+        examples = script.examples or stored[:: max(1, len(stored) // 2)][:2]
+        rows = _search(client, script, examples, console, top_k)
+        _label(client, script, console)
+        sheet = out / "contact_sheet.png"
+        contact_sheet(rows, columns=top_k + 1).save(sheet)
     console.print(f"Contact sheet of the hits: [bold]{sheet}[/bold]")
     console.print(f"The server stopped cleanly. Done in {time.monotonic() - started:.1f} s.")
     console.print(f"Serve it yourself: [bold]{_command()} serve --data {data} --port 50051[/bold]")
@@ -187,7 +186,7 @@ def _ingest(client: Client, script: Script, console: Console) -> tuple[Photo, ..
     for failure in report.failures:
         console.print(f"  not stored: {failure.id}: {failure.message}", markup=False)
     if not report.stored:
-        raise click.ClickException("none of the pictures could be stored")
+        raise DemoFailed("none of the pictures could be stored")
     failed = {failure.position for failure in report.failures}
     return tuple(photo for position, photo in enumerate(script.photos) if position not in failed)
 

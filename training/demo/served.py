@@ -11,8 +11,10 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from twinlens.training.demo.failed import DemoFailed
 
-class ServerFailed(RuntimeError):  # noqa: N818
+
+class ServerFailed(DemoFailed):
     """The server did not start, or did not stop cleanly. The message ends with its last lines."""
 
 

