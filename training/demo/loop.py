@@ -127,7 +127,8 @@ class _Loop:
             with self._stage("searched and measured"):
                 before = measure_served(client, HELD_OUT, self._test)
             with self._stage("mined hard negatives from the live index"):
-                options = MineOptions(kinds=("text",), top_k=50, per_anchor=12)
+                # No two scenes are copies of each other, and an encoder this young thinks all pictures alike.
+                options = MineOptions(kinds=("text",), top_k=50, per_anchor=12, near_duplicate=None)
                 negatives, report = mine(client, TRAINING, space_1, options)
                 write_manifest(mined, negatives)
             self._console.print(report_table(report, f"{len(negatives):,} hard negatives in {mined}"))
