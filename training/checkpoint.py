@@ -112,8 +112,8 @@ def save_checkpoint(path: Path, spec: DualEncoderSpec, model: nn.Module, meta: C
             os.fsync(file.fileno())
         temporary.replace(path)
         _fsync_folder(path.parent)
-    except (OSError, RuntimeError) as error:  # torch reports a short write as RuntimeError
-        raise CheckpointError(f"cannot write the checkpoint {path}: {first_line(error)}") from error
+    except (OSError, RuntimeError) as error:
+        raise CheckpointError(f"cannot write the checkpoint {path}: {_why_not_written(error)}") from error
     finally:
         temporary.unlink(missing_ok=True)
 
@@ -147,7 +147,8 @@ def read_checkpoint(path: Path) -> tuple[DualEncoderSpec, CheckpointMeta, Mappin
             warnings.simplefilter("ignore", UserWarning)  # remarks about foreign pickles, which are refused below
             payload = torch.load(path, map_location="cpu", weights_only=True)
     except (pickle.UnpicklingError, RuntimeError, EOFError, OSError, ValueError, KeyError) as error:
-        raise CheckpointError(f"{path} is not a readable checkpoint: {first_line(error)}") from error
+        reason, _, _ = first_line(error).partition(". ")  # torch goes on with advice
+        raise CheckpointError(f"{path} is not a readable checkpoint: {reason}") from error
     if not isinstance(payload, dict) or not {"format", "spec", "meta", "state_dict"} <= payload.keys():
         raise CheckpointError(f"{path} is not a twinlens checkpoint (import others with `twinlens pull NAME:PATH`)")
     if payload["format"] != CHECKPOINT_FORMAT:
@@ -192,6 +193,16 @@ def load_weights(model: nn.Module, state: Mapping[str, torch.Tensor], *, origin:
         more = f" (and {len(wrong) - 1} more)" if len(wrong) > 1 else ""
         raise CheckpointError(f"{origin} holds weights of another architecture: {wrong[0]}{more}")
     model.load_state_dict(dict(state))
+
+
+def _why_not_written(error: BaseException) -> str:
+    """Where the disk is full, torch tells of positions in the file; the reason is what its writer met before."""
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, OSError) and cause.strerror:
+            return cause.strerror
+        cause = cause.__cause__ or cause.__context__
+    return first_line(error)
 
 
 def _fsync_folder(folder: Path) -> None:

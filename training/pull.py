@@ -113,7 +113,8 @@ def _configuration(source: Source) -> tuple[dict[str, Any], dict[str, Any]]:
             raise ExportError(f"{source.config} is not JSON: {error}") from error
         # Hugging Face repositories hold {"model_cfg": …, "preprocess_cfg": …}, open_clip itself the inner part.
         model_cfg = loaded.get("model_cfg", loaded) if isinstance(loaded, dict) else {}
-        if not {"embed_dim", "vision_cfg", "text_cfg"} <= model_cfg.keys():
+        parts = [model_cfg.get(part) for part in ("vision_cfg", "text_cfg")] if isinstance(model_cfg, dict) else [None]
+        if not all(isinstance(part, dict) for part in parts) or "embed_dim" not in model_cfg:
             raise ExportError(
                 f"{source.config} is not an open_clip model configuration (embed_dim, vision_cfg, text_cfg)"
             )
@@ -131,7 +132,7 @@ def _require_clip_tokenizer(source: Source, model_cfg: dict[str, Any]) -> None:
         other = other or "SigLIP's sentencepiece"
     if text_cfg.get("tokenizer_kwargs"):
         other = other or f"tokenizer options {sorted(text_cfg['tokenizer_kwargs'])}"
-    if int(text_cfg.get("vocab_size", CLIP_VOCABULARY_SIZE)) != CLIP_VOCABULARY_SIZE:
+    if text_cfg.get("vocab_size", CLIP_VOCABULARY_SIZE) != CLIP_VOCABULARY_SIZE:
         other = other or f"a vocabulary of {text_cfg['vocab_size']}"
     if "multimodal_cfg" in model_cfg:
         other = other or "CoCa's extra tokens"

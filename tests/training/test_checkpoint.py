@@ -1,7 +1,10 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
+import os
 import pickle
+import signal
 from pathlib import Path
 
 import pytest
@@ -56,6 +59,24 @@ def test_a_failed_save_keeps_the_last_good_checkpoint(
         save_checkpoint(path, tiny_spec, model, META)
     assert path.read_bytes() == before
     assert [file.name for file in tmp_path.iterdir()] == ["checkpoint.pt"]
+
+
+def test_a_write_that_fails_is_told_by_its_reason(
+    tmp_path: Path, tiny_spec: DualEncoderSpec, model: torch.nn.Module
+) -> None:
+    resource = pytest.importorskip("resource")
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    path = tmp_path / "checkpoint.pt"
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, before[1]))
+    try:
+        with pytest.raises(CheckpointError) as caught:
+            save_checkpoint(path, tiny_spec, model, META)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        signal.signal(signal.SIGXFSZ, handler)
+    assert str(caught.value) == f"cannot write the checkpoint {path}: {os.strerror(errno.EFBIG)}"
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_missing_checkpoint_is_named(tmp_path: Path) -> None:

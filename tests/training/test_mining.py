@@ -321,3 +321,6 @@ def test_other_files_are_refused(tmp_path: Path) -> None:
     pq.write_table(pa.table({"a": [1]}, metadata={"twinlens.kind": "hard-negatives", "twinlens.version": "99"}), path)
     with pytest.raises(MiningError, match="version 99"):
         read_manifest(path)
+    pq.write_table(pa.table({"a": [1]}, metadata={"twinlens.kind": "hard-negatives", "twinlens.version": "1"}), path)
+    with pytest.raises(MiningError, match="damaged manifest: it lacks anchor_id"):
+        read_manifest(path)

@@ -187,7 +187,9 @@ def test_a_checkpoint_of_another_model_is_refused(content: bytes | None, tmp_pat
         pull("mine", checkpoint, tmp_path / "bundle", config=config)
 
 
-@pytest.mark.parametrize("content", ["{}", "[]", "not json"])
+@pytest.mark.parametrize(
+    "content", ["{}", "[]", "not json", '{"model_cfg": 3}', '{"embed_dim": 16, "vision_cfg": 3, "text_cfg": {}}']
+)
 def test_a_wrong_configuration_file_is_refused(content: str, tmp_path: Path) -> None:
     config = tmp_path / "config.json"
     config.write_text(content)

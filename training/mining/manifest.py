@@ -11,6 +11,7 @@ from twinlens.training.errors import TrainingRoomError
 
 MANIFEST_VERSION = 1
 Kind = Literal["text", "image"]
+COLUMNS = ("anchor_id", "negative_id", "kind", "score", "positive_score", "rank", "reason")
 KINDS: tuple[Kind, ...] = ("text", "image")
 
 
@@ -109,6 +110,9 @@ def read_manifest(path: Path) -> MinedNegatives:
             f"{path} is a manifest of version {metadata.get('twinlens.version')}; this program reads {MANIFEST_VERSION}"
         )
     columns = table.to_pydict()
+    missing = sorted(set(COLUMNS) - set(columns))
+    if missing or "twinlens.space_id" not in metadata:
+        raise MiningError(f"{path} is a damaged manifest: it lacks {missing[0] if missing else 'its space_id'}")
     unknown = sorted(set(columns["kind"]) - set(KINDS))
     if unknown:
         raise MiningError(f"{path} holds the unknown kind {unknown[0]!r}")
