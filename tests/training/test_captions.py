@@ -182,8 +182,22 @@ def test_large_sets_live_in_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(picture_cache, "IN_MEMORY_BYTES", 100)
     file = picture(tmp_path, "red.png", (255, 0, 0))
     raw = from_captions([CaptionRow("a", file, "c")], SPEC, max_unreadable_share=0, spill=tmp_path)
-    assert (tmp_path / "pixels.npy").is_file()
+    assert isinstance(raw.pixels_nhwc, np.memmap)
     assert (raw.pixels_nhwc[0, :, :, 0] == 255).all()
+    assert [found.name for found in tmp_path.iterdir()] == ["red.png"]  # the file has no name to leave behind
+
+
+def test_a_disk_without_room_for_a_large_set_is_told_before_decoding(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(picture_cache, "IN_MEMORY_BYTES", 100)
+    monkeypatch.setattr("os.posix_fallocate", full)
+    file = picture(tmp_path, "red.png", (255, 0, 0))
+    with pytest.raises(DataError, match=r"has no room for the decoded pictures .*: No space left"):
+        from_captions([CaptionRow("a", file, "c")], SPEC, max_unreadable_share=0, spill=tmp_path)
 
 
 def test_the_digest_of_the_data_follows_its_content(tmp_path: Path) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import os
+import tempfile
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -48,10 +50,11 @@ def decode_all(
         files: Distinct files.
         spec: The preprocessing; everything but normalisation happens here.
         max_unreadable_share: Stop when more than this share of the files cannot be read.
-        spill: Folder for `pixels.npy` where the array would not fit in memory; None keeps it in memory.
+        spill: Folder of a file that holds the array where it is large, as long as it is in use; None: in memory.
 
     Raises:
-        DataError: if there are no files, or too many cannot be read: it names how many and the first.
+        DataError: if there are no files, too many cannot be read (it names how many and the first), or `spill` has no
+            room.
     """
     if not files:
         raise DataError("there are no pictures to train on")
@@ -84,7 +87,18 @@ def decode_all(
 def _allocate(shape: tuple[int, ...], spill: Path | None) -> NDArray[np.uint8]:
     if spill is None or int(np.prod(shape)) <= IN_MEMORY_BYTES:
         return np.empty(shape, dtype=np.uint8)
-    return np.lib.format.open_memmap(spill / "pixels.npy", mode="w+", dtype=np.uint8, shape=shape)
+    try:
+        # A file without a name: it goes when the array goes, also after a crash.
+        with tempfile.TemporaryFile(dir=spill) as file:
+            if hasattr(os, "posix_fallocate"):
+                # Claimed now: writing to a page for which the disk has no room ends the process with a signal.
+                os.posix_fallocate(file.fileno(), 0, int(np.prod(shape)))
+            return np.memmap(file, dtype=np.uint8, mode="w+", shape=shape)
+    except OSError as error:
+        size_gib = int(np.prod(shape)) / 2**30
+        raise DataError(
+            f"{spill} has no room for the decoded pictures ({size_gib:.3g} GiB): {error.strerror or error}"
+        ) from error
 
 
 def _read(file: Path, spec: PreprocessSpec) -> tuple[NDArray[np.uint8], str] | str:
