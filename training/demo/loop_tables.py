@@ -35,7 +35,7 @@ def results_table(rows: Sequence[Row], held_out: int) -> Table:
     )
     table.caption = (
         "Words swapped: attribute, relation, object.\n"
-        "Measured through the server; the control, without mined negatives, in this process."
+        "Measured through the server; the control (not mined) in this process."
     )
     table.add_column("model", overflow="fold", min_width=22)
     for heading in ("R@1", "R@5", *(kind.removeprefix("swap_") for kind in KINDS), "mean"):
