@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from twinlens.client.commands.options import AsJson, Bundle, Local, Server
 from twinlens.training.command_line import for_people
 from twinlens.training.export.cli import export, pull, starter
+
+__all__ = ["demo", "demo_loop", "export", "mine", "pull", "starter", "train"]
 
 
 def train(
@@ -71,9 +72,10 @@ def mine(
 ) -> None:
     """Mine hard negatives: what the index finds near a caption and is not right for it."""
     from twinlens.client.connect import connect
-    from twinlens.training.mining.command import MineRequest, run_mine
+    from twinlens.training.mining.command import MineRequest, check_out, run_mine
 
     with for_people():
+        check_out(out)
         request = MineRequest.of(
             collection,
             kind=kind,
@@ -132,13 +134,3 @@ def demo(
         script = shipped_script() if photos is None else folder_script(photos, limit)
         out.mkdir(parents=True, exist_ok=True)
         run_demo(script, out, Console(highlight=False), top_k=top_k)
-
-
-COMMANDS: dict[str, Callable[..., Any]] = {
-    "train": train,
-    "mine": mine,
-    "demo-loop": demo_loop,
-    "export": export,
-    "pull": pull,
-    "starter": starter,
-}

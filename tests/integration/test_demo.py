@@ -11,6 +11,8 @@ import pytest
 from PIL import Image
 
 from tests.support.pictures import write_folder
+from twinlens.client import Client
+from twinlens.training.demo.served import served
 
 pytestmark = pytest.mark.slow
 
@@ -60,3 +62,11 @@ def test_the_demo_refuses_a_missing_and_an_empty_folder_in_one_line(tmp_path: Pa
         assert done.returncode == 1
         assert expected in done.stderr
         assert len(done.stderr.strip().splitlines()) == 1
+
+
+def test_the_demo_leaves_other_collections_of_its_folder_alone(out: Path) -> None:
+    with served(out / "data") as address, Client(address) as client:
+        client.create_collection("mine", exist_ok=True)
+    assert _demo("--out", out).returncode == 0
+    with served(out / "data") as address, Client(address) as client:
+        assert {collection.id for collection in client.list_collections()} == {"mine", "demo-photos"}

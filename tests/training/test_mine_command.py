@@ -72,8 +72,12 @@ def test_mistakes_end_in_one_line(
     assert not out.exists()
 
 
-def test_a_missing_output_folder_is_told_before_mining(
-    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    ("name", "message"), [("no/m.parquet", "no such folder"), ("m.csv", "FILE.parquet, not m.csv")]
+)
+def test_an_output_that_cannot_be_is_told_before_mining(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, message: str
 ) -> None:
-    assert main(["mine", "scenes", "--local", str(folder), "--out", str(tmp_path / "no/m.parquet")]) == 1
-    assert "no such folder" in capsys.readouterr().err
+    assert main(["mine", "scenes", "--local", str(folder), "--out", str(tmp_path / name)]) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert message in line

@@ -1,4 +1,4 @@
-"""Folders that the demos make anew: their own, never someone else's."""
+"""Folders that the demos write to: their own, never someone else's."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from pathlib import Path
 from twinlens.training.demo.failed import DemoFailed
 
 
-def make_anew(folder: Path, mark: str) -> None:
-    """Empties a folder that an earlier run made, or makes it.
+def claim(folder: Path, mark: str) -> None:
+    """Takes a folder that an earlier run made, as it is, or makes it.
 
     Args:
         folder: The folder.
@@ -20,6 +20,16 @@ def make_anew(folder: Path, mark: str) -> None:
     """
     if folder.exists() and not (folder.is_dir() and (not any(folder.iterdir()) or (folder / mark).is_file())):
         raise DemoFailed(f"{folder} holds something that no earlier demo left there; name another folder")
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(parents=True)
+    folder.mkdir(parents=True, exist_ok=True)
     (folder / mark).touch()
+
+
+def make_anew(folder: Path, mark: str) -> None:
+    """As `claim`, and empties it.
+
+    Raises:
+        DemoFailed: if the folder holds something and has no mark.
+    """
+    claim(folder, mark)
+    shutil.rmtree(folder, ignore_errors=True)
+    claim(folder, mark)

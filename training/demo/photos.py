@@ -17,7 +17,7 @@ from twinlens.client.contact_sheet import contact_sheet
 from twinlens.client.sources import walk_images
 from twinlens.client.tables import hit_table, label_table
 from twinlens.training.demo.failed import DemoFailed
-from twinlens.training.demo.own_folder import make_anew
+from twinlens.training.demo.own_folder import claim
 from twinlens.training.demo.served import served
 
 # A name of its own: it is made anew on each run, and nothing else in the data folder is touched.
@@ -140,7 +140,7 @@ def run_demo(script: Script, out: Path, console: Console, *, top_k: int = 3) -> 
     """
     started = time.monotonic()
     data = out / "data"
-    make_anew(data, ".twinlens-demo")
+    claim(data, ".twinlens-demo")
     bundle = out / "models" / "starter" / "1"
     _build_starter(bundle, console)
     with served(data, bundle) as address, Client(address) as client:

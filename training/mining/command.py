@@ -67,14 +67,24 @@ class MineRequest:
         return cls(collection, options)
 
 
+def check_out(out: Path) -> None:
+    """Tells before the work what would stop the manifest from being written.
+
+    Raises:
+        MiningError: if the file is not named as Parquet, or its folder is missing.
+    """
+    if out.suffix.lower() != ".parquet":
+        raise MiningError(f"the manifest is a Parquet file: name it FILE.parquet, not {out.name}")
+    if not out.parent.is_dir():
+        raise MiningError(f"no such folder: {out.parent}")
+
+
 def run_mine(client: Client, request: MineRequest, out: Path, *, as_json: bool) -> None:
     """Mines from the collection and prints the report.
 
     Raises:
         MiningError: if nothing can be mined or written.
     """
-    if not out.parent.is_dir():
-        raise MiningError(f"no such folder: {out.parent}")
     collection = client.get_collection(request.collection)
     space_id = collection.space_id
     with lines_or_bar("mining", collection.item_count * len(request.options.kinds)) as progress:
