@@ -14,7 +14,10 @@ if TYPE_CHECKING:
     from twinlens.encoders.manifest import Manifest
 
 Out = Annotated[Path, typer.Option("--out", metavar="DIR", help="The bundle's folder: new, or empty.")]
-Version = Annotated[str, typer.Option("--version", help="The bundle's version.")]
+Version = Annotated[
+    str | None,
+    typer.Option("--version", help="The bundle's version; default: DIR's last part if it is a number, or 1."),
+]
 Name = Annotated[str | None, typer.Option("--name", help="The bundle's name; default: the model's.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the manifest's main fields as JSON on stdout.")]
 
@@ -40,7 +43,7 @@ def pull(
         Path | None, typer.Option("--config", metavar="FILE", help="An open_clip model configuration (JSON).")
     ] = None,
     name: Name = None,
-    version: Version = "1",
+    version: Version = None,
     as_json: AsJson = False,
 ) -> None:
     """Make a bundle of an open_clip model: ViT-B-32:openai, or ViT-B-32:/path/to/checkpoint.pt."""
@@ -55,7 +58,9 @@ def pull(
                 "formats and speed, not for searching",
                 err=True,
             )
-        manifest = run(wanted.model, wanted.pretrained, out, config=config, bundle_name=name, version=version)
+        manifest = run(
+            wanted.model, wanted.pretrained, out, config=config, bundle_name=name, version=bundle_version(version, out)
+        )
         _report(manifest, out, as_json=as_json)
 
 
@@ -63,14 +68,19 @@ def export(
     checkpoint: Annotated[Path, typer.Argument(metavar="CHECKPOINT", help="A checkpoint of `twinlens train`.")],
     out: Out,
     name: Name = None,
-    version: Version = "1",
+    version: Version = None,
     as_json: AsJson = False,
 ) -> None:
     """Make a bundle of a checkpoint; its graphs must agree with torch to a cosine of 0.9999."""
     with for_people():
         from twinlens.training.export.checkpoint_bundle import export_checkpoint
 
-        _report(export_checkpoint(checkpoint, out, name, version), out, as_json=as_json)
+        _report(export_checkpoint(checkpoint, out, name, bundle_version(version, out)), out, as_json=as_json)
+
+
+def bundle_version(given: str | None, out: Path) -> str:
+    """Repositories are laid out as NAME/VERSION, so --out models/scenes/2 already says it."""
+    return given or (out.name if out.name.isdecimal() else "1")
 
 
 def _report(manifest: Manifest, out: Path, *, as_json: bool, existed: bool = False) -> None:

@@ -8,6 +8,7 @@ import torch
 
 from twinlens.__main__ import main
 from twinlens.training.checkpoint import CheckpointMeta, DualEncoderSpec, build_model, save_checkpoint
+from twinlens.training.export.cli import bundle_version
 
 
 def test_starter_leaves_an_existing_one_and_says_so(starter_bundle: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -24,16 +25,13 @@ def test_starter_into_a_busy_folder_is_one_clear_line(tmp_path: Path, capsys: py
     assert captured.err == f"twinlens: {tmp_path} is not empty and holds no bundle; name a new folder\n"
 
 
-def test_export_writes_a_bundle_and_reports_it(
+def test_export_writes_a_bundle_whose_version_is_its_folders_number(
     tiny_spec: DualEncoderSpec, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     torch.manual_seed(0)
     save_checkpoint(tmp_path / "checkpoint.pt", tiny_spec, build_model(tiny_spec), CheckpointMeta())
     out = tmp_path / "models" / "mine" / "2"
-    code = main(
-        ["export", str(tmp_path / "checkpoint.pt"), "--out", str(out), "--name", "mine", "--version", "2", "--json"]
-    )
-    assert code == 0
+    assert main(["export", str(tmp_path / "checkpoint.pt"), "--out", str(out), "--name", "mine", "--json"]) == 0
     report = json.loads(capsys.readouterr().out)
     assert (report["name"], report["version"], report["existed"]) == ("mine", "2", False)
     assert json.loads((out / "bundle.json").read_text())["space_id"] == report["space_id"]
@@ -53,3 +51,8 @@ def test_what_cannot_be_done_is_one_clear_line(
     assert main([*arguments, "--out", str(tmp_path / "bundle")]) == 1
     assert capsys.readouterr().err == f"twinlens: {line}\n"
     assert not (tmp_path / "bundle").exists()
+
+
+@pytest.mark.parametrize(("given", "folder", "version"), [(None, "mine", "1"), (None, "7", "7"), ("beta", "7", "beta")])
+def test_a_version_is_the_one_given_or_the_folders_number_or_1(given: str | None, folder: str, version: str) -> None:
+    assert bundle_version(given, Path("models") / folder) == version
