@@ -16,6 +16,7 @@ from pydantic import ValidationError
 from torch import nn
 
 from twinlens.encoders.manifest import Lineage, PreprocessSpec, TextSpec
+from twinlens.index.durable import sync
 from twinlens.training.errors import TrainingRoomError, first_line
 
 CHECKPOINT_FORMAT = 1
@@ -111,7 +112,7 @@ def save_checkpoint(path: Path, spec: DualEncoderSpec, model: nn.Module, meta: C
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(path)
-        _fsync_folder(path.parent)
+        sync(path.parent)
     except (OSError, RuntimeError) as error:
         raise CheckpointError(f"cannot write the checkpoint {path}: {_why_not_written(error)}") from error
     finally:
@@ -203,11 +204,3 @@ def _why_not_written(error: BaseException) -> str:
             return cause.strerror
         cause = cause.__cause__ or cause.__context__
     return first_line(error)
-
-
-def _fsync_folder(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

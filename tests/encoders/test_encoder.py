@@ -11,7 +11,8 @@ import pytest
 
 from tests.support.fake_encoder import FakeEncoder
 from tests.support.image_files import encode, scene
-from tests.support.tiny_bundle import COLOURS, PREPROCESS, TinyTowers, build_tiny_bundle
+from tests.support.pictures import COLOURS
+from tests.support.tiny_bundle import PREPROCESS, TinyTowers, build_tiny_bundle
 from twinlens.encoders.bundle import read_manifest
 from twinlens.encoders.decode import DecodeLimits
 from twinlens.encoders.encoder import Encoder

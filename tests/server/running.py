@@ -11,7 +11,7 @@ from typing import Any
 import grpc
 from PIL import Image
 
-from tests.support.fake_encoder import COLOURS
+from tests.support.pictures import COLOURS
 from twinlens.encoders.protocol import EncoderLike
 from twinlens.server.core.active import open_data
 from twinlens.server.core.app import Application

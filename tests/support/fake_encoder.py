@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from tests.support.pictures import COLOURS
 from twinlens.encoders.decode import decode_image
 from twinlens.encoders.errors import InvalidText
 from twinlens.encoders.manifest import (
@@ -24,16 +25,6 @@ from twinlens.encoders.manifest import (
 from twinlens.encoders.preprocess import preprocess
 from twinlens.encoders.tokenise import TokenisedText
 
-COLOURS = {
-    "black": (0, 0, 0),
-    "white": (255, 255, 255),
-    "red": (255, 0, 0),
-    "green": (0, 255, 0),
-    "blue": (0, 0, 255),
-    "yellow": (255, 255, 0),
-    "cyan": (0, 255, 255),
-    "magenta": (255, 0, 255),
-}
 _SIZE = 8
 _CONTEXT = 16
 

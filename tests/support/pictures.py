@@ -7,7 +7,16 @@ from pathlib import Path
 
 from PIL import Image
 
-COLOURS = {"red": (255, 0, 0), "green": (0, 255, 0), "blue": (0, 0, 255), "yellow": (255, 255, 0)}
+COLOURS = {
+    "black": (0, 0, 0),
+    "white": (255, 255, 255),
+    "red": (255, 0, 0),
+    "green": (0, 255, 0),
+    "blue": (0, 0, 255),
+    "yellow": (255, 255, 0),
+    "cyan": (0, 255, 255),
+    "magenta": (255, 0, 255),
+}
 
 
 def solid(colour: str, form: str = "PNG", size: tuple[int, int] = (48, 40)) -> bytes:

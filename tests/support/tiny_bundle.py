@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tests.support.pictures import COLOURS
 from twinlens.encoders.manifest import (
     ImageTower,
     Lineage,
@@ -30,16 +31,6 @@ SIZE = 32
 DIMENSION = 16
 CONTEXT = 24
 _GRID = 4
-COLOURS = {
-    "black": (0, 0, 0),
-    "white": (255, 255, 255),
-    "red": (255, 0, 0),
-    "green": (0, 255, 0),
-    "blue": (0, 0, 255),
-    "yellow": (255, 255, 0),
-    "cyan": (0, 255, 255),
-    "magenta": (255, 0, 255),
-}
 PREPROCESS = PreprocessSpec(size=SIZE, resize_size=SIZE, mean=(0.5, 0.5, 0.5), std=(0.5, 0.5, 0.5))
 TEXT = TextSpec(clean="clip_lower", context_length=CONTEXT, pad_id=0, pad_to_context=False, attention_mask=True)
 _SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]")
