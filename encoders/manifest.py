@@ -12,12 +12,15 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 SCHEMA_VERSION = 1
 MANIFEST_NAME = "bundle.json"
 
+Precision = Literal["fp32", "fp16", "int8"]
 NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$"
+_ROUNDING = 1e-6
 Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
 
 class _Frozen(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    # NaN has no spelling in JSON: it would be written as null, and not read again.
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
 class PreprocessSpec(_Frozen):
@@ -66,12 +69,61 @@ class TextSpec(_Frozen):
     attention_mask: bool
 
 
+class Agreement(_Frozen):
+    """How the vectors of a reduced-precision file compare with those of fp32, measured when it was made."""
+
+    mean_cosine: float
+    worst_cosine: float
+    # Points of 100, fp32 minus this file; None where it could not be measured.
+    recall_at_10_drop: float | None = None
+    top1_drop: float | None = None
+    # How many inputs were compared.
+    items: int = Field(gt=0)
+    # Nodes that stay in fp32, because rounding them cost too much.
+    fp32_nodes: tuple[str, ...] = ()
+    # What it was measured on, for people.
+    data: str = ""
+
+    @model_validator(mode="after")
+    def _worst_is_not_above_the_mean(self) -> Self:
+        if self.worst_cosine > self.mean_cosine + _ROUNDING:
+            msg = f"the worst cosine {self.worst_cosine} is above the mean {self.mean_cosine}"
+            raise ValueError(msg)
+        return self
+
+
 class TowerFiles(_Frozen):
-    """The ONNX files of one tower by precision; `fp32` is always there."""
+    """The ONNX files of one tower by precision; `fp32` is always there, the others come with their agreement."""
 
     fp32: str
     fp16: str | None = None
     int8: str | None = None
+    agreement: dict[Precision, Agreement] = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _agreement_fits(self) -> Self:
+        named = self.by_precision()
+        if len(set(named.values())) < len(named):
+            msg = f"two precisions name one file: {', '.join(named.values())}"
+            raise ValueError(msg)
+        for precision in named:
+            if precision != "fp32" and precision not in self.agreement:
+                msg = f"{named[precision]} has no agreement: say how its vectors compare with fp32"
+                raise ValueError(msg)
+        for precision in self.agreement:
+            if precision == "fp32" or precision not in named:
+                msg = f"agreement for {precision}, but no reduced file of that precision"
+                raise ValueError(msg)
+        return self
+
+    def by_precision(self) -> dict[Precision, str]:
+        """The files there are, fp32 first."""
+        files: dict[Precision, str] = {"fp32": self.fp32}
+        if self.fp16 is not None:
+            files["fp16"] = self.fp16
+        if self.int8 is not None:
+            files["int8"] = self.int8
+        return files
 
 
 class ImageTower(_Frozen):
@@ -156,7 +208,7 @@ class Manifest(_Frozen):
             msg = "a bundle needs at least one tower"
             raise ValueError(msg)
         listed = {entry.path for entry in self.files}
-        for path in _vector_files(self.image, self.text):
+        for path in _named_files(self.image, self.text):
             if path not in listed:
                 msg = f"{path} is used but not listed in files"
                 raise ValueError(msg)
@@ -167,12 +219,13 @@ class Manifest(_Frozen):
         return self
 
 
-def _vector_files(image: ImageTower | None, text: TextTower | None) -> list[str]:
+def _named_files(image: ImageTower | None, text: TextTower | None) -> list[str]:
     paths: list[str] = []
-    if image is not None:
-        paths.append(image.files.fp32)
+    for tower in (image, text):
+        if tower is not None:
+            paths += tower.files.by_precision().values()
     if text is not None:
-        paths += [text.files.fp32, text.text.tokenizer]
+        paths.append(text.text.tokenizer)
     return paths
 
 
