@@ -1,4 +1,4 @@
-"""Tokenizers of known checkpoints as Hugging Face `tokenizers` files, which serving reads without torch."""
+"""CLIP's byte-pair encoding as a Hugging Face `tokenizers` file, which serving reads without torch."""
 
 from __future__ import annotations
 
@@ -8,14 +8,39 @@ import json
 from importlib import util
 from pathlib import Path
 
+from twinlens.encoders.clean_text import Clean
 from twinlens.encoders.manifest import TextSpec
 from twinlens.training.export.errors import ExportError
+from twinlens.training.tokenizers.tokenizer_export import TokenizerExport
 
 START, END = "<start_of_text>", "<end_of_text>"
 CLIP_VOCABULARY_SIZE = 49_408
 _VOCABULARY_FILE = "bpe_simple_vocab_16e6.txt.gz"
 # open_clip's pattern without its special tokens: their spellings are plain text for us.
 _PATTERN = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|\p{L}+|\p{N}|[^\s\p{L}\p{N}]+"
+
+
+def clip_tokenizer(context_length: int = 77, clean: Clean = "clip_lower") -> TokenizerExport:
+    """The tokenizer of CLIP, MobileCLIP, EVA, ViTamin, PE and all else that open_clip gives its `SimpleTokenizer`.
+
+    Args:
+        context_length: The tower's window.
+        clean: open_clip's `clean` option: `clip_lower` unless the model's configuration says otherwise.
+
+    Raises:
+        ExportError: if open_clip is not installed or ships another vocabulary.
+    """
+    spec = clip_text_spec(context_length)
+    return TokenizerExport(open_clip_tokenizer_json(), spec.model_copy(update={"clean": clean}))
+
+
+def coca_tokenizer(context_length: int = 76) -> TokenizerExport:
+    """CoCa's: CLIP's tokenizer. The window is one shorter, as the tower itself appends the token it pools.
+
+    Raises:
+        ExportError: as `clip_tokenizer`.
+    """
+    return clip_tokenizer(context_length)
 
 
 def clip_text_spec(context_length: int = 77) -> TextSpec:

@@ -1,0 +1,138 @@
+"""The tokenizers of Hugging Face checkpoints, and of the open_clip models that use them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import ValidationError
+
+from twinlens.encoders.clean_text import Clean
+from twinlens.encoders.manifest import TextSpec
+from twinlens.training.export.errors import ExportError
+from twinlens.training.tokenizers.source import TOKENIZER_FILE, TokenizerSource, find_source, token_text
+from twinlens.training.tokenizers.tokenizer_export import TokenizerExport
+
+# Tried in this order where no file says which token pads or separates.
+_PAD_SPELLINGS = ("<pad>", "[PAD]")
+_SEP_SPELLINGS = ("[SEP]", "</s>")
+
+
+def hugging_face_tokenizer(
+    source: Path | str,
+    *,
+    context_length: int,
+    clean: Clean,
+    pad: Literal["context", "longest"],
+    attention_mask: bool,
+    strip_sep: bool = False,
+) -> TokenizerExport:
+    """Reads a checkpoint's tokenizer.
+
+    Args:
+        source: A folder, a `tokenizer.json`, `spiece.model` or `vocab.txt` (the latter two are converted), or a name
+            on the hub (cached or downloaded).
+        context_length: The tower's window, special tokens included.
+        clean: What is done to a text before the tokenizer.
+        pad: To the whole window, or to the longest text of a batch.
+        attention_mask: Whether the graph takes the mask.
+        strip_sep: The separator becomes id 0 (open_clip's `strip_sep_token`: CLIPA).
+
+    Raises:
+        ExportError: if there is no such tokenizer, it cannot be converted, or it asks for something serving does not do
+            (padding or cutting on the left).
+    """
+    found = find_source(source)
+    _refuse_left(found)
+    path = found.find(TOKENIZER_FILE)
+    if path is None:
+        raise ExportError(f"{found.name} has no {TOKENIZER_FILE}")
+    content = _read(path)
+    if strip_sep:
+        _strip_sep(content, found)
+    try:
+        spec = TextSpec(
+            clean=clean,
+            context_length=context_length,
+            pad_id=_pad_id(content, found, matters=pad == "context" or not attention_mask),
+            pad_to_context=pad == "context",
+            attention_mask=attention_mask,
+        )
+    except ValidationError as error:
+        raise ExportError(f"the tokenizer of {found.name}: {error.errors()[0]['msg']}") from error
+    # Cutting and padding are the manifest's.
+    content["truncation"] = content["padding"] = None
+    return TokenizerExport(json.dumps(content, ensure_ascii=False, sort_keys=True), spec)
+
+
+def _read(path: Path) -> dict[str, Any]:
+    from tokenizers import Tokenizer  # noqa: PLC0415
+
+    try:
+        text = path.read_text(encoding="utf-8")
+        # Through the library: checks the file, and brings what older versions wrote into today's form.
+        content: dict[str, Any] = json.loads(Tokenizer.from_str(text).to_str())
+    except Exception as error:  # tokenizers raises bare Exception
+        raise ExportError(f"{path} is not a tokenizers file: {str(error).splitlines()[0][:200]}") from error
+    return content
+
+
+def _refuse_left(found: TokenizerSource) -> None:
+    for side in ("padding_side", "truncation_side"):
+        found_side = found.config.get(side, "right")
+        if found_side != "right":
+            raise ExportError(f"the tokenizer of {found.name} has {side} = {found_side!r}; only right is served")
+
+
+def _id_of(content: dict[str, Any], token: str | None) -> int | None:
+    if token is None:
+        return None
+    for added in content["added_tokens"]:
+        if added["content"] == token:
+            return int(added["id"])
+    vocabulary = content["model"]["vocab"]
+    if isinstance(vocabulary, dict):
+        return vocabulary.get(token)
+    return next((i for i, (piece, _) in enumerate(vocabulary) if piece == token), None)
+
+
+def _pad_id(content: dict[str, Any], found: TokenizerSource, *, matters: bool) -> int:
+    named = [token_text(found.config.get("pad_token"))]
+    if content.get("padding"):
+        named.append(content["padding"]["pad_token"])
+    for token in (*named, *_PAD_SPELLINGS):
+        number = _id_of(content, token)
+        if number is not None:
+            return number
+    if matters:
+        raise ExportError(f"the tokenizer of {found.name} names no pad_token; add one to its tokenizer_config.json")
+    return 0
+
+
+def _strip_sep(content: dict[str, Any], found: TokenizerSource) -> None:
+    """Puts id 0 in the separator's place: the text is cut at the same word, but another token ends it."""
+    named = (token_text(found.config.get("sep_token")), *_SEP_SPELLINGS)
+    sep = next((number for token in named if (number := _id_of(content, token)) is not None), None)
+    zero = next((each["content"] for each in content["added_tokens"] if each["id"] == 0), "0")
+    if sep is None or not _replace_special(content["post_processor"] or {}, sep, zero):
+        raise ExportError(f"the tokenizer of {found.name} ends a text with no separator that could be stripped")
+
+
+def _replace_special(processor: dict[str, Any], old: int, zero: str) -> bool:
+    """Lets a post-processor write id 0 where it wrote `old`; says whether it did."""
+    replaced = False
+    match processor.get("type"):
+        case "Sequence":
+            for each in processor["processors"]:
+                replaced |= _replace_special(each, old, zero)
+        case "TemplateProcessing":
+            for each in processor["special_tokens"].values():
+                if old in each["ids"]:
+                    each["ids"] = [0 if number == old else number for number in each["ids"]]
+                    each["tokens"] = [zero] * len(each["ids"])
+                    replaced = True
+        case "BertProcessing" | "RobertaProcessing" if processor["sep"][1] == old:
+            processor["sep"] = [zero, 0]
+            replaced = True
+    return replaced

@@ -1,0 +1,114 @@
+"""Finds a Hugging Face tokenizer: a folder, one of its files, or a name on the hub."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from twinlens.training.export.errors import ExportError
+
+TOKENIZER_FILE: Final = "tokenizer.json"
+CONFIG_FILE: Final = "tokenizer_config.json"
+SPECIAL_TOKENS_FILE: Final = "special_tokens_map.json"
+SENTENCEPIECE_FILES: Final = ("spiece.model", "sentencepiece.bpe.model", "tokenizer.model", "sentencepiece.model")
+WORDPIECE_FILE: Final = "vocab.txt"
+BYTE_BPE_FILES: Final = ("vocab.json", "merges.txt")
+
+_SINGLE_FILES = (TOKENIZER_FILE, *SENTENCEPIECE_FILES, WORDPIECE_FILE)
+_OTHER_FILES = (
+    CONFIG_FILE,
+    SPECIAL_TOKENS_FILE,
+    *BYTE_BPE_FILES,
+    "added_tokens.json",
+    "config.json",
+    "modules.json",
+    "sentence_bert_config.json",
+)
+_HUB_PREFIX = "hf-hub:"
+
+
+@dataclass(frozen=True)
+class TokenizerSource:
+    """Where a tokenizer's files are.
+
+    Attributes:
+        name: For people: the hub's name, or the folder's or file's own.
+        folder: Holds the files, where there is a folder of them.
+        file: The one file, where only that is known (then nothing else of its folder is read).
+        config: The contents of `tokenizer_config.json`, completed from `special_tokens_map.json`.
+    """
+
+    name: str
+    folder: Path | None
+    file: Path | None
+    config: dict[str, Any] = field(default_factory=dict)
+
+    def find(self, *names: str) -> Path | None:
+        """The first of these files that is there."""
+        if self.file is not None:
+            return self.file if self.file.name in names else None
+        assert self.folder is not None  # noqa: S101 - one of the two is always set
+        return next((self.folder / name for name in names if (self.folder / name).is_file()), None)
+
+
+def find_source(source: Path | str) -> TokenizerSource:
+    """Resolves what a user or a model configuration names.
+
+    Args:
+        source: A folder, a `tokenizer.json`, `spiece.model` or `vocab.txt`, or a name on the hub.
+
+    Raises:
+        ExportError: if there is nothing of that name, it holds no tokenizer, or the hub cannot be reached.
+    """
+    path = Path(source).expanduser()
+    if path.is_dir():
+        return _from_folder(path, path.resolve().name)
+    if path.is_file():
+        if path.name not in _SINGLE_FILES and path.suffix != ".model":
+            raise ExportError(f"{path} is not a tokenizer; known are {', '.join(_SINGLE_FILES)} and their folders")
+        return TokenizerSource(path.name, None, path)
+    name = str(source).removeprefix(_HUB_PREFIX)
+    if isinstance(source, Path) or name.startswith((".", "/", "~")) or path.suffix in {".json", ".model", ".txt"}:
+        raise ExportError(f"no tokenizer at {path}")
+    return _from_folder(_from_hub(name), name)
+
+
+def token_text(token: object) -> str | None:
+    """The spelling of a token as these files write it: a string, or {"content": …}."""
+    if isinstance(token, dict):
+        token = token.get("content")
+    return token if isinstance(token, str) else None
+
+
+def _from_folder(folder: Path, name: str) -> TokenizerSource:
+    config = {**_read_json(folder / SPECIAL_TOKENS_FILE), **_read_json(folder / CONFIG_FILE)}
+    found = TokenizerSource(name, folder, None, config)
+    if not found.find(*_SINGLE_FILES) and not all(found.find(each) for each in BYTE_BPE_FILES):
+        raise ExportError(f"{name} holds no tokenizer ({', '.join(_SINGLE_FILES)}, {' with '.join(BYTE_BPE_FILES)})")
+    return found
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    if not path.is_file():
+        return {}
+    try:
+        loaded = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise ExportError(f"{path} is not JSON: {error}") from error
+    return loaded if isinstance(loaded, dict) else {}
+
+
+def _from_hub(name: str) -> Path:
+    try:
+        from huggingface_hub import snapshot_download  # noqa: PLC0415 - only for names on the hub
+    except ImportError as error:
+        raise ExportError(f"no folder {name}; to look for it on the hub: pip install huggingface-hub") from error
+    try:
+        return Path(snapshot_download(name, allow_patterns=[*_SINGLE_FILES, *_OTHER_FILES]))
+    except Exception as error:  # the hub's client raises its own, requests', httpx' and the system's
+        raise ExportError(
+            f"the tokenizer {name} is neither a folder here nor in the hub's cache, and cannot be downloaded"
+            f" ({type(error).__name__}); put its tokenizer.json and tokenizer_config.json into a folder and name that"
+        ) from error
