@@ -133,9 +133,9 @@ def embed(
 
     Exit code 0 when at least one item was embedded. What failed is listed in the file with its reason.
     """
+    from twinlens.encoders.cpus import allowed_cpus
     from twinlens.encoders.embed_stream import embed_stream
     from twinlens.encoders.progress import progress_on_stderr
-    from twinlens.encoders.runtime import allowed_cpus
     from twinlens.encoders.vector_files import SUFFIXES, check_writable, write_vectors
 
     if out.suffix.lower() not in SUFFIXES:

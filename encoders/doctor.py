@@ -9,7 +9,8 @@ from importlib import import_module, metadata
 from importlib.util import find_spec
 from typing import Final
 
-from twinlens.encoders.runtime import allowed_cpus, available_providers
+from twinlens.encoders.cpus import allowed_cpus
+from twinlens.encoders.runtime import available_providers
 
 _PACKAGES: Final = (
     *("twinlens", "numpy", "pillow", "tokenizers", "pydantic", "grpcio", "protobuf", "pyarrow", "fsspec"),

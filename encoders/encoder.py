@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Self
 
 import numpy as np
@@ -12,14 +13,16 @@ from numpy.typing import NDArray
 from twinlens.encoders.bundle import read_manifest, verify_digests
 from twinlens.encoders.decode import DECODE_CONTRACT, DEFAULT_LIMITS, DecodeLimits
 from twinlens.encoders.errors import BundleError, InvalidImage, InvalidText
-from twinlens.encoders.manifest import Manifest
-from twinlens.encoders.parity import check_parity
+from twinlens.encoders.free_memory import return_free_memory
+from twinlens.encoders.manifest import Manifest, TowerFiles
+from twinlens.encoders.parity import MIN_COSINE_FP32, ParityReport, check_parity
 from twinlens.encoders.preprocess import load_pixels
-from twinlens.encoders.runtime import Provider, TowerSession
+from twinlens.encoders.runtime import Provider, RunPrecision, TowerSession, open_tower
 from twinlens.encoders.tokenise import TextTokenizer, TokenisedText, collate
 
 # Bounds the memory of one run whatever the caller brings.
 _CHUNK = 64
+_MIN_COSINE_REDUCED = 0.98
 
 
 class Encoder:
@@ -32,6 +35,7 @@ class Encoder:
         text: TowerSession | None,
         tokenizer: TextTokenizer | None,
         limits: DecodeLimits = DEFAULT_LIMITS,
+        precisions: Mapping[str, RunPrecision] | None = None,
     ) -> None:
         """Use `load`; this takes parts that are known to fit."""
         self._manifest = manifest
@@ -39,6 +43,7 @@ class Encoder:
         self._text = text
         self._tokenizer = tokenizer
         self._limits = limits
+        self._precisions = MappingProxyType(dict(precisions or {}))
 
     @classmethod
     def load(
@@ -46,6 +51,7 @@ class Encoder:
         path: str | Path,
         *,
         provider: Provider = "auto",
+        precision: RunPrecision = "fp32",
         threads: int | None = None,
         verify: bool = True,
         limits: DecodeLimits = DEFAULT_LIMITS,
@@ -55,13 +61,17 @@ class Encoder:
         Args:
             path: The bundle's folder.
             provider: Where the towers run.
+            precision: Which of a tower's files; a tower without it runs its fp32 file (see `precisions`). `bf16` is
+                the fp32 file computed in bfloat16 by OpenVINO.
             threads: Threads for each tower, never more than the CPUs this process may use.
-            verify: Check the digests, then re-embed `parity/` from raw bytes and compare (cosine at least 0.9999).
+            verify: Check the digests, then re-embed `parity/` from raw bytes and compare: cosine at least 0.9999 for
+                fp32, 0.98 for the rest.
             limits: Caps on the pictures to come.
 
         Raises:
-            BundleError: if the bundle is missing, corrupt, of another contract, or does not reproduce its vectors.
-            RuntimeUnavailable: if there is no runtime, or CUDA was asked for and is not usable.
+            BundleError: if the bundle is missing, corrupt, of another contract, has no tower in this precision, or
+                does not reproduce its vectors.
+            RuntimeUnavailable: if there is no runtime, or what was asked for is not to be had on this machine.
         """
         folder = Path(path)
         manifest = read_manifest(folder)
@@ -71,17 +81,26 @@ class Encoder:
                 f"this program has {DECODE_CONTRACT}, its vectors would differ"
             )
             raise BundleError(msg)
+        both = {"image": manifest.image, "text": manifest.text}
+        files = {name: tower.files for name, tower in both.items() if tower is not None}
+        precisions = {name: _runs(of, precision) for name, of in files.items()}
+        if precision not in precisions.values():
+            msg = (
+                f"bundle {folder} has no {precision} tower; `twinlens export variants` makes those that pass its checks"
+            )
+            raise BundleError(msg)
         if verify:
             verify_digests(folder, manifest)
-        image = text = tokenizer = None
-        if manifest.image is not None:
-            image = TowerSession(folder / manifest.image.files.fp32, provider=provider, threads=threads)
+        towers: dict[str, TowerSession] = {}
+        for name, runs in precisions.items():
+            graph = folder / (files[name].fp32 if runs == "bf16" else files[name].by_precision()[runs])
+            towers[name] = open_tower(graph, provider=provider, bf16=runs == "bf16", threads=threads)
+        tokenizer = None
         if manifest.text is not None:
-            text = TowerSession(folder / manifest.text.files.fp32, provider=provider, threads=threads)
             tokenizer = TextTokenizer(folder / manifest.text.text.tokenizer, manifest.text.text)
-        encoder = cls(manifest, image, text, tokenizer, limits)
+        encoder = cls(manifest, towers.get("image"), towers.get("text"), tokenizer, limits, precisions)
         if verify:
-            check_parity(encoder, folder / "parity")
+            encoder.verify(folder)
         return encoder
 
     @property
@@ -91,9 +110,36 @@ class Encoder:
 
     @property
     def provider(self) -> str:
-        """Where the towers run: `cpu` or `cuda`; empty after `close`."""
+        """Where the towers run: `cpu`, `cuda` or `openvino`; empty after `close`."""
         session = self._image or self._text
         return session.provider if session is not None else ""
+
+    @property
+    def precisions(self) -> Mapping[str, RunPrecision]:
+        """What each tower, `image` and `text`, computes in."""
+        return self._precisions
+
+    @property
+    def precision(self) -> RunPrecision:
+        """The lowest precision of any tower: what was asked for."""
+        return next((precision for precision in self._precisions.values() if precision != "fp32"), "fp32")
+
+    def verify(self, folder: Path) -> ParityReport:
+        """Re-embeds `parity/` of the bundle's folder and compares, each tower by the rule for its precision.
+
+        Raises:
+            BundleError: if a vector is too far off.
+        """
+        exact = set(self._precisions.values()) <= {"fp32"}
+        report = check_parity(self, folder / "parity", min_cosine=MIN_COSINE_FP32 if exact else _MIN_COSINE_REDUCED)
+        for tower, cosine in (("image", report.image), ("text", report.text)):
+            if cosine is not None and self._precisions.get(tower, "fp32") == "fp32" and cosine < MIN_COSINE_FP32:
+                msg = (
+                    f"parity: the {tower} tower, which runs in fp32, does not reproduce the trainer's vectors: "
+                    f"cosine {cosine:.6f}, at least {MIN_COSINE_FP32} wanted"
+                )
+                raise BundleError(msg)
+        return report
 
     def prepare_image(self, data: bytes) -> NDArray[np.float32]:
         """Decodes and preprocesses one encoded picture; thread-safe.
@@ -162,8 +208,13 @@ class Encoder:
         return vectors
 
     def close(self) -> None:
-        """Lets go of the towers; encoding afterwards is an error."""
+        """Lets go of the towers and gives their memory back; encoding afterwards is an error."""
+        towers = (self._image, self._text)
         self._image = self._text = None
+        for tower in towers:
+            if tower is not None:
+                tower.close()
+        return_free_memory()
 
     def _unit(self, tower: str, raw: NDArray[np.float32], part: slice) -> NDArray[np.float32]:
         wanted = (part.stop - part.start, self._manifest.dimension)
@@ -187,3 +238,8 @@ class Encoder:
 def _chunks(total: int) -> Iterator[slice]:
     for start in range(0, total, _CHUNK):
         yield slice(start, min(start + _CHUNK, total))
+
+
+def _runs(files: TowerFiles, precision: RunPrecision) -> RunPrecision:
+    """What a tower runs in where `precision` is asked for."""
+    return precision if precision == "bf16" or precision in files.by_precision() else "fp32"

@@ -17,3 +17,8 @@ class BundleError(Exception):
 
 class RuntimeUnavailable(RuntimeError):  # noqa: N818
     """A runtime or provider was asked for that this machine does not have."""
+
+
+def first_line(error: BaseException) -> str:
+    """What an error of another library says, cut to one line of at most 200 characters."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0][:200]

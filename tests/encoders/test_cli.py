@@ -99,7 +99,7 @@ class TestVerify:
     def test_cuda_where_there_is_none(self, capsys: Any, models: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         from twinlens.encoders import runtime
 
-        monkeypatch.setattr(runtime, "available_providers", lambda: ("cpu",))
+        monkeypatch.setattr(runtime, "_cuda_is_usable", lambda: False)
         said = complaint(capsys, "models", "verify", "tiny", "--models", str(models), "--provider", "cuda")
         assert "CUDA" in said
 

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import ctypes
-import os
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,58 +11,12 @@ import pytest
 from tests.support.tiny_bundle import SIZE, TinyTowers
 from twinlens.encoders import runtime
 from twinlens.encoders.errors import BundleError, RuntimeUnavailable
-from twinlens.encoders.runtime import TowerSession, allowed_cpus, available_providers
+from twinlens.encoders.onnx_session import OnnxSession
+from twinlens.encoders.runtime import Provider, available_providers, open_tower
 
 
 def pixels(count: int) -> np.ndarray:
     return np.random.default_rng(count).standard_normal((count, 3, SIZE, SIZE)).astype(np.float32)
-
-
-class TestAllowedCpus:
-    @pytest.fixture(autouse=True)
-    def eight_by_affinity(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)))
-
-    def machine(self, root: Path, cgroup: str, files: dict[str, str]) -> Path:
-        (root / "proc/self").mkdir(parents=True)
-        (root / "proc/self/cgroup").write_text(cgroup)
-        for name, text in files.items():
-            file = root / "sys/fs/cgroup" / name
-            file.parent.mkdir(parents=True, exist_ok=True)
-            file.write_text(text)
-        return root
-
-    def test_without_cgroups_it_is_the_affinity(self, tmp_path: Path) -> None:
-        assert allowed_cpus(tmp_path) == 8
-
-    def test_an_unlimited_group_changes_nothing(self, tmp_path: Path) -> None:
-        assert allowed_cpus(self.machine(tmp_path, "0::/\n", {"cpu.max": "max 100000\n"})) == 8
-
-    @pytest.mark.parametrize(
-        ("quota", "cpus"), [("200000 100000", 2), ("350000 100000", 3), ("50000 100000", 1), ("9900000 100000", 8)]
-    )
-    def test_a_quota_limits(self, tmp_path: Path, quota: str, cpus: int) -> None:
-        assert allowed_cpus(self.machine(tmp_path, "0::/\n", {"cpu.max": quota + "\n"})) == cpus
-
-    def test_the_tightest_of_nested_groups_limits(self, tmp_path: Path) -> None:
-        files = {"a/cpu.max": "300000 100000", "a/b/cpu.max": "500000 100000", "a/b/c/cpu.max": "max 100000"}
-        assert allowed_cpus(self.machine(tmp_path, "0::/a/b/c\n", files)) == 3
-
-    def test_in_a_container_whose_path_is_the_hosts(self, tmp_path: Path) -> None:
-        root = self.machine(tmp_path, "0::/docker/abc\n", {"cpu.max": "100000 100000"})
-        assert allowed_cpus(root) == 1
-
-    def test_the_first_version_of_cgroups(self, tmp_path: Path) -> None:
-        files = {"cpu,cpuacct/x/cpu.cfs_quota_us": "250000", "cpu,cpuacct/x/cpu.cfs_period_us": "100000"}
-        assert allowed_cpus(self.machine(tmp_path, "4:cpu,cpuacct:/x\n1:name=systemd:/x\n", files)) == 2
-
-    def test_the_first_version_without_limit(self, tmp_path: Path) -> None:
-        files = {"cpu/cpu.cfs_quota_us": "-1", "cpu/cpu.cfs_period_us": "100000"}
-        assert allowed_cpus(self.machine(tmp_path, "4:cpu:/\n", files)) == 8
-
-    @pytest.mark.parametrize("text", ["", "nonsense", "1 0", "a b"])
-    def test_an_unreadable_quota_counts_as_none(self, tmp_path: Path, text: str) -> None:
-        assert allowed_cpus(self.machine(tmp_path, "0::/\n", {"cpu.max": text})) == 8
 
 
 @pytest.fixture(scope="module")
@@ -74,37 +27,37 @@ def image_graph(tiny_bundle: Path) -> Path:
 class TestSession:
     @pytest.mark.parametrize("count", [1, 2, 7])
     def test_gives_the_oracles_vectors_for_any_batch(self, image_graph: Path, count: int) -> None:
-        found = TowerSession(image_graph, provider="cpu").run({"pixels": pixels(count)})
+        found = open_tower(image_graph, provider="cpu").run({"pixels": pixels(count)})
         assert found.dtype == np.float32
         np.testing.assert_allclose(found, TinyTowers().images(pixels(count)), rtol=1e-5, atol=1e-5)
 
     def test_texts_with_padding(self, tiny_bundle: Path) -> None:
         ids = np.array([[2, 5, 3, 0], [2, 6, 7, 3]], dtype=np.int64)
         mask = np.array([[1, 1, 1, 0], [1, 1, 1, 1]], dtype=np.int64)
-        found = TowerSession(tiny_bundle / "text.onnx").run({"input_ids": ids, "attention_mask": mask})
+        found = open_tower(tiny_bundle / "text.onnx").run({"input_ids": ids, "attention_mask": mask})
         np.testing.assert_allclose(found, TinyTowers().texts(ids, mask), rtol=1e-5, atol=1e-5)
 
     def test_inputs_the_graph_does_not_take_are_left_out(self, image_graph: Path) -> None:
-        found = TowerSession(image_graph).run({"pixels": pixels(2), "attention_mask": np.ones((2, 3), np.int64)})
+        found = open_tower(image_graph).run({"pixels": pixels(2), "attention_mask": np.ones((2, 3), np.int64)})
         assert found.shape == (2, 16)
 
     def test_an_input_the_graph_misses_is_named(self, tiny_bundle: Path) -> None:
         with pytest.raises(BundleError, match=r"text\.onnx.*'attention_mask'"):
-            TowerSession(tiny_bundle / "text.onnx").run({"input_ids": np.ones((1, 3), np.int64)})
+            open_tower(tiny_bundle / "text.onnx").run({"input_ids": np.ones((1, 3), np.int64)})
 
     def test_a_batch_the_graph_refuses_is_one_line(self, image_graph: Path) -> None:
         with pytest.raises(BundleError, match=r"^image\.onnx failed: [^\n]+$"):
-            TowerSession(image_graph).run({"pixels": np.zeros((1, 5, 9, 9), np.float32)})
+            open_tower(image_graph).run({"pixels": np.zeros((1, 5, 9, 9), np.float32)})
 
     @pytest.mark.parametrize("raw", [b"", b"not a graph", b"\x08\x07" * 50])
     def test_a_broken_file_is_one_line(self, tmp_path: Path, raw: bytes) -> None:
         (tmp_path / "image.onnx").write_bytes(raw)
         with pytest.raises(BundleError, match=r"^image\.onnx cannot be loaded: [^\n]+$"):
-            TowerSession(tmp_path / "image.onnx")
+            open_tower(tmp_path / "image.onnx")
 
     def test_a_missing_file_is_one_line(self, tmp_path: Path) -> None:
         with pytest.raises(BundleError, match=r"^image\.onnx cannot be loaded"):
-            TowerSession(tmp_path / "image.onnx")
+            open_tower(tmp_path / "image.onnx")
 
 
 class TestThreads:
@@ -113,31 +66,44 @@ class TestThreads:
         self, image_graph: Path, monkeypatch: pytest.MonkeyPatch, asked: int | None, given: int
     ) -> None:
         monkeypatch.setattr(runtime, "allowed_cpus", lambda: 3)
-        session = TowerSession(image_graph, provider="cpu", threads=asked)
+        session = open_tower(image_graph, provider="cpu", threads=asked)
         assert session.threads == given
+        assert isinstance(session, OnnxSession)
         assert session._session.get_session_options().intra_op_num_threads == given
         assert session._session.get_session_options().inter_op_num_threads == 1
 
 
 class TestProviders:
     def test_auto_without_a_device_is_the_cpu(self, image_graph: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(runtime, "available_providers", lambda: ("cpu",))
-        assert TowerSession(image_graph).provider == "cpu"
+        monkeypatch.setattr(runtime, "_cuda_is_usable", lambda: False)
+        assert open_tower(image_graph).provider == "cpu"
 
     def test_cuda_without_a_device_is_unavailable(self, image_graph: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(runtime, "available_providers", lambda: ("cpu",))
+        monkeypatch.setattr(runtime, "_cuda_is_usable", lambda: False)
         with pytest.raises(RuntimeUnavailable, match=r"twinlens\[gpu\]"):
-            TowerSession(image_graph, provider="cuda")
+            open_tower(image_graph, provider="cuda")
 
     def test_a_provider_without_a_device_behind_it_is_not_listed(self, monkeypatch: pytest.MonkeyPatch) -> None:
         import onnxruntime
 
         listed = ["CUDAExecutionProvider", "CPUExecutionProvider"]
         monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: listed)
+        monkeypatch.setattr(runtime, "openvino_capabilities", frozenset)
         monkeypatch.setattr(runtime, "_cuda_devices", lambda: 0)
         assert available_providers() == ("cpu",)
         monkeypatch.setattr(runtime, "_cuda_devices", lambda: 1)
         assert available_providers() == ("cuda", "cpu")
+
+    def test_openvino_is_listed_last(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(runtime, "_cuda_is_usable", lambda: True)
+        monkeypatch.setattr(runtime, "openvino_capabilities", lambda: frozenset({"FP32"}))
+        assert available_providers() == ("cuda", "cpu", "openvino")
+
+    def test_bf16_needs_openvino_asked_for(self, image_graph: Path) -> None:
+        providers: tuple[Provider, ...] = ("auto", "cpu")
+        for provider in providers:
+            with pytest.raises(RuntimeUnavailable, match="openvino"):
+                open_tower(image_graph, provider=provider, bf16=True)
 
     @pytest.mark.parametrize(("status", "count", "devices"), [(0, 2, 2), (100, 2, 0), (0, 0, 0)])
     def test_devices_are_counted_by_the_driver(
@@ -160,6 +126,7 @@ class TestProviders:
 
     def test_no_runtime_names_the_extra(self, image_graph: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setitem(sys.modules, "onnxruntime", None)
+        monkeypatch.setattr(runtime, "openvino_capabilities", frozenset)
         assert available_providers() == ()
         with pytest.raises(RuntimeUnavailable, match=r"twinlens\[cpu\]"):
-            TowerSession(image_graph)
+            open_tower(image_graph)

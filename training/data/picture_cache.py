@@ -17,7 +17,7 @@ from twinlens.encoders.decode import decode_picture
 from twinlens.encoders.errors import InvalidImage
 from twinlens.encoders.manifest import PreprocessSpec
 from twinlens.encoders.preprocess import fit
-from twinlens.encoders.runtime import allowed_cpus
+from twinlens.encoders.cpus import allowed_cpus
 from twinlens.training.data.errors import DataError
 
 # Above this many bytes the array lives in a file and the operating system pages it.
