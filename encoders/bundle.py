@@ -4,13 +4,24 @@ from __future__ import annotations
 
 import hashlib
 import json
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from pydantic import ValidationError
 
 from twinlens.encoders.errors import BundleError
-from twinlens.encoders.manifest import MANIFEST_NAME, SCHEMA_VERSION, Manifest
+from twinlens.encoders.manifest import (
+    MANIFEST_NAME,
+    SCHEMA_VERSION,
+    FileEntry,
+    ImageTower,
+    Manifest,
+    TextTower,
+    weights_beside,
+)
+from twinlens.encoders.onnx_side_files import side_files
 
+# A manifest has some kilobytes; what is longer is not one, and is not read into memory to find out.
+MAX_MANIFEST_BYTES = 16 * 1024 * 1024
 _BLOCK = 1024 * 1024
 
 
@@ -26,7 +37,8 @@ def read_manifest(path: str | Path) -> Manifest:
         msg = f"no bundle at {folder}: it {what}"
         raise BundleError(msg)
     try:
-        raw = (folder / MANIFEST_NAME).read_bytes()
+        with (folder / MANIFEST_NAME).open("rb") as stream:
+            raw = stream.read(MAX_MANIFEST_BYTES + 1)
     except FileNotFoundError:
         msg = f"no bundle at {folder}: it has no {MANIFEST_NAME}"
         raise BundleError(msg) from None
@@ -46,8 +58,15 @@ def parse_manifest(raw: bytes, where: str) -> Manifest:
     Raises:
         BundleError: if it is not JSON, is of another schema, or has a wrong field.
     """
+    if len(raw) > MAX_MANIFEST_BYTES:
+        msg = f"{where} is not a manifest: it has more than {MAX_MANIFEST_BYTES >> 20} MiB"
+        raise BundleError(msg)
     try:
-        content = json.loads(raw)
+        text = raw.decode("utf-8-sig")  # some editors put a byte-order mark first
+        content = json.loads(text)
+    except UnicodeDecodeError as error:
+        msg = f"{where} is not JSON: byte {error.start} is not UTF-8"
+        raise BundleError(msg) from error
     except (ValueError, RecursionError) as error:
         msg = f"{where} is not JSON: {(str(error).splitlines() or [''])[0]}"
         raise BundleError(msg) from error
@@ -55,35 +74,88 @@ def parse_manifest(raw: bytes, where: str) -> Manifest:
         msg = f"{where} is not a manifest: an object is wanted"
         raise BundleError(msg)
     schema = content.get("schema_version", SCHEMA_VERSION)
-    if schema != SCHEMA_VERSION:
-        msg = f"{where} has schema_version {schema!r}; this program reads {SCHEMA_VERSION}"
+    if type(schema) is not int or schema != SCHEMA_VERSION:
+        newer = isinstance(schema, int) and schema > SCHEMA_VERSION
+        way_out = "update twinlens" if newer else "make the bundle anew"
+        msg = f"{where} has schema_version {schema!r}; this program reads {SCHEMA_VERSION}: {way_out}"
         raise BundleError(msg)
     try:
-        return Manifest.model_validate_json(raw)
+        return Manifest.model_validate_json(text)
     except ValidationError as error:
         msg = f"{where} is wrong: {first_problem(error)}"
         raise BundleError(msg) from error
 
 
 def verify_digests(path: str | Path, manifest: Manifest) -> None:
-    """Checks that every listed file is there with the listed size and SHA-256.
+    """Checks that every listed file is there with the listed size and SHA-256, and that the graphs read no other.
 
     Raises:
-        BundleError: naming the first file that is not.
+        BundleError: naming the first file that is not as it should be.
     """
     folder = Path(path)
     for entry in manifest.files:
-        file = folder / entry.path
-        if not file.is_file():
-            msg = f"bundle {folder} is incomplete: {entry.path} is missing"
-            raise BundleError(msg)
-        size = file.stat().st_size
-        if size != entry.size:
-            msg = f"bundle {folder} is corrupt: {entry.path} has {size} bytes, {entry.size} expected"
-            raise BundleError(msg)
-        found = sha256_of(file)
+        check_present(folder, entry)
+    for entry in manifest.files:
+        try:
+            found = sha256_of(folder / entry.path)
+        except OSError as error:
+            msg = f"bundle {folder}: {entry.path} cannot be read: {error.strerror or error}"
+            raise BundleError(msg) from error
         if found != entry.sha256:
             msg = f"bundle {folder} is corrupt: {entry.path} has SHA-256 {found[:12]}…, {entry.sha256[:12]}… expected"
+            raise BundleError(msg)
+    for tower in (manifest.image, manifest.text):
+        if tower is not None:
+            _check_side_files(folder, manifest, tower)
+
+
+def check_present(folder: Path, entry: FileEntry) -> None:
+    """Checks that a file is there, inside the bundle and of the listed size, without reading it.
+
+    Raises:
+        BundleError: naming the file.
+    """
+    file = folder / entry.path
+    try:
+        size = file.stat().st_size if file.is_file() else None
+        stays = file.resolve().is_relative_to(folder.resolve())
+    except (OSError, RuntimeError) as error:  # RuntimeError: links that go in a circle
+        msg = f"bundle {folder}: {entry.path} cannot be read: {getattr(error, 'strerror', None) or error}"
+        raise BundleError(msg) from error
+    if size is None:
+        msg = f"bundle {folder} is incomplete: {entry.path} is missing"
+        raise BundleError(msg)
+    if not stays:
+        msg = f"bundle {folder}: {entry.path} is a link that leads outside the bundle; copy the file itself"
+        raise BundleError(msg)
+    if size != entry.size:
+        msg = f"bundle {folder} is corrupt: {entry.path} has {size} bytes, {entry.size} expected"
+        raise BundleError(msg)
+
+
+def read_beside(folder: Path, graph: str) -> list[str]:
+    """The files that a graph of a bundle reads its weights from, relative to the bundle.
+
+    Raises:
+        BundleError: if it is no ONNX graph, or names a file that is not below its own folder.
+    """
+    return [str(PurePosixPath(graph).parent / name) for name in side_files(folder / graph)]
+
+
+def _check_side_files(folder: Path, manifest: Manifest, tower: ImageTower | TextTower) -> None:
+    listed = {entry.path for entry in manifest.files}
+    for precision, graph in tower.files.by_precision().items():
+        read = read_beside(folder, graph)
+        if missing := [path for path in read if path not in listed]:
+            msg = f"bundle {folder}: {graph} reads weights from {missing[0]}, which the manifest does not list"
+            raise BundleError(msg)
+        if precision != "fp32":  # outside the space
+            continue
+        if uncounted := sorted(set(read).difference(weights_beside(tower.files, manifest.files))):
+            msg = f"bundle {folder}: {graph} reads weights from {uncounted[0]}, which space_id does not cover"
+            raise BundleError(msg)
+        if idle := sorted(set(tower.files.side_files).difference(read)):
+            msg = f"bundle {folder}: {graph} does not read {idle[0]}, which the manifest counts as its weights"
             raise BundleError(msg)
 
 

@@ -93,12 +93,17 @@ class Agreement(_Frozen):
 
 
 class TowerFiles(_Frozen):
-    """The ONNX files of one tower by precision; `fp32` is always there, the others come with their agreement."""
+    """The ONNX files of one tower by precision; `fp32` is always there, the others come with their agreement.
+
+    `side_files` are what the fp32 graph reads its weights from beside itself. Publishing finds them in the graph, and
+    verifying compares: nobody has to name them, and nobody can leave one out.
+    """
 
     fp32: str
     fp16: str | None = None
     int8: str | None = None
     agreement: dict[Precision, Agreement] = Field(default_factory=dict)
+    side_files: tuple[str, ...] = ()
 
     @model_validator(mode="after")
     def _agreement_fits(self) -> Self:
@@ -171,6 +176,9 @@ class FileEntry(_Frozen):
         if self.path.startswith("/") or "\\" in self.path or any(p in {"", ".", ".."} for p in parts):
             msg = f"path {self.path!r} leaves the bundle"
             raise ValueError(msg)
+        if not self.path.isprintable():
+            msg = f"path {self.path!r} holds characters that no file should be named with"
+            raise ValueError(msg)
         return self
 
 
@@ -208,6 +216,9 @@ class Manifest(_Frozen):
             msg = "a bundle needs at least one tower"
             raise ValueError(msg)
         listed = {entry.path for entry in self.files}
+        if len(listed) < len(self.files):
+            msg = "files lists a path twice"
+            raise ValueError(msg)
         for path in _named_files(self.image, self.text):
             if path not in listed:
                 msg = f"{path} is used but not listed in files"
@@ -223,7 +234,7 @@ def _named_files(image: ImageTower | None, text: TextTower | None) -> list[str]:
     paths: list[str] = []
     for tower in (image, text):
         if tower is not None:
-            paths += tower.files.by_precision().values()
+            paths += (*tower.files.by_precision().values(), *tower.files.side_files)
     if text is not None:
         paths.append(text.text.tokenizer)
     return paths
@@ -234,8 +245,8 @@ def compute_space_id(
 ) -> str:
     """SHA-256 over everything that changes a vector: fp32 weights, preprocessing, tokenizer.
 
-    External-data files beside a graph (`image.onnx.data`) belong to the weights. Reduced-precision variants do not:
-    those that passed the agreement gate share the space.
+    The files that a graph reads its weights from belong to the weights. Reduced-precision variants do not: those that
+    passed the agreement gate share the space.
     """
     digests = {entry.path: entry.sha256 for entry in files}
     content: dict[str, Any] = {"dimension": dimension}
@@ -244,13 +255,30 @@ def compute_space_id(
             continue
         key = "image" if isinstance(tower, ImageTower) else "text"
         spec = tower.preprocess if isinstance(tower, ImageTower) else tower.text
-        weights = {
-            p: d for p, d in digests.items() if p == tower.files.fp32 or p.startswith(tower.files.fp32 + ".data")
-        }
-        content[key] = {"weights": sorted(weights.values()), "spec": spec.model_dump(mode="json")}
+        beside = weights_beside(tower.files, files)
+        weights = [digests.get(path, "") for path in (tower.files.fp32, *beside)]
+        content[key] = {"weights": sorted(weights), "spec": spec.model_dump(mode="json")}
+        if len(beside) > 1:
+            # The graph tells them apart by name: two that change places change every vector.
+            content[key]["side_files"] = {path: digests.get(path, "") for path in beside}
         if isinstance(tower, TextTower):
             content[key]["tokenizer"] = digests.get(tower.text.tokenizer, "")
             # Where the tokenizer file lies does not change a vector.
             del content[key]["spec"]["tokenizer"]
     canonical = json.dumps(content, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(canonical.encode()).hexdigest()
+
+
+def weights_beside(tower: TowerFiles, files: tuple[FileEntry, ...]) -> list[str]:
+    """What counts as weights beside the fp32 graph: what it reads, and whatever is called `<graph>.data…`."""
+    called = {entry.path for entry in files if entry.path.startswith(tower.fp32 + ".data")}
+    return sorted({*tower.side_files, *called})
+
+
+def served_files(manifest: Manifest) -> dict[str, str]:
+    """The digests of what a server may run: graphs of every precision, the weights beside them, the tokenizer."""
+    names = set(_named_files(manifest.image, manifest.text))
+    for tower in (manifest.image, manifest.text):
+        if tower is not None:
+            names.update(weights_beside(tower.files, manifest.files))
+    return {entry.path: entry.sha256 for entry in manifest.files if entry.path in names}

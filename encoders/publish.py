@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-import os
-import secrets
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypeVar
 
 from pydantic import ValidationError
 
-from twinlens.encoders.bundle import first_problem, read_manifest, sha256_of, verify_digests
+from twinlens.encoders.bundle import (
+    first_problem,
+    parse_manifest,
+    read_beside,
+    read_manifest,
+    sha256_of,
+    verify_digests,
+)
 from twinlens.encoders.errors import BundleError
 from twinlens.encoders.manifest import (
     MANIFEST_NAME,
@@ -22,7 +28,11 @@ from twinlens.encoders.manifest import (
     ScoringRule,
     TextTower,
     compute_space_id,
+    served_files,
 )
+from twinlens.encoders.placing import place, temporary_sibling
+
+Tower = TypeVar("Tower", ImageTower, TextTower)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,76 +59,120 @@ def publish(draft: BundleDraft, staging: Path, destination: Path) -> Manifest:
     the whole bundle or none, also after a crash. `staging` is left as it is.
 
     Args:
-        draft: The manifest's contents.
+        draft: The manifest's contents. Which files the graphs read their weights from is found in the graphs.
         staging: A folder with `image.onnx`, `text.onnx`, `tokenizer.json`, `parity/`, and whatever lies beside a
             graph (`image.onnx.data`). Every file in it becomes part of the bundle.
         destination: The bundle's folder, `<repository>/<name>/<version>`; parents are created.
 
     Returns:
-        The manifest as published. If the destination already is a sound bundle of the same space, nothing is written
-        and its manifest is returned.
+        The manifest as published. If the destination already is a sound bundle of the same space and the same files
+        to serve, nothing is written and its manifest is returned.
 
     Raises:
-        BundleError: if a file is missing, the manifest would be wrong, or the destination holds something else.
+        BundleError: if a file is missing, the manifest would be wrong, the destination holds something else, or the
+            disk is full or read-only.
     """
     if not staging.is_dir():
         msg = f"nothing to publish: {staging} is not a folder"
         raise BundleError(msg)
-    manifest = _manifest(draft, _entries(staging))
+    try:
+        manifest = _manifest(draft, staging)
+    except OSError as error:
+        msg = f"cannot publish {staging}: {error.filename}: {error.strerror or error}"
+        raise BundleError(msg) from error
+    return copy_bundle(manifest, (manifest.model_dump_json(indent=2) + "\n").encode(), staging, destination)
+
+
+def copy_bundle(manifest: Manifest, raw: bytes, source: Path, destination: Path) -> Manifest:
+    """Places the files of a manifest, copied from `source`, at `destination`: as `publish`.
+
+    Args:
+        manifest: The manifest.
+        raw: The same as it is written to `bundle.json`.
+        source: Where the files are.
+        destination: The bundle's folder.
+
+    Raises:
+        BundleError: as `publish`.
+    """
+    if parse_manifest(raw, MANIFEST_NAME) != manifest:
+        msg = f"cannot publish {manifest.name}/{manifest.version}: its manifest would not be read as it was written"
+        raise BundleError(msg)
     if (existing := _existing(destination, manifest)) is not None:
         return existing
-    destination.parent.mkdir(parents=True, exist_ok=True)
-    sibling = destination.parent / f".{destination.name}.{secrets.token_hex(6)}.tmp"
     try:
-        _copy(staging, sibling)
-        (sibling / MANIFEST_NAME).write_text(manifest.model_dump_json(indent=2) + "\n", encoding="utf-8")
-        verify_digests(sibling, manifest)  # the staging folder was still while we copied
-        _sync_tree(sibling)
-        try:
-            sibling.rename(destination)
-        except OSError as error:
-            # Somebody else published here meanwhile.
-            if (existing := _existing(destination, manifest)) is not None:
-                return existing
-            msg = f"cannot publish to {destination}: {error.strerror}"
-            raise BundleError(msg) from error
-        _sync(destination.parent)
-    finally:
-        shutil.rmtree(sibling, ignore_errors=True)
+        with temporary_sibling(destination) as sibling:
+            sibling.mkdir()
+            for entry in manifest.files:
+                target = sibling / entry.path
+                target.parent.mkdir(parents=True, exist_ok=True)
+                # With the rights that new files get: staging folders are often private.
+                shutil.copyfile(source / entry.path, target)
+            (sibling / MANIFEST_NAME).write_bytes(raw)
+            verify_digests(sibling, manifest)  # the source was still while we copied
+            place(sibling, destination)
+    except OSError as error:
+        # Perhaps somebody else published here meanwhile.
+        if (existing := _existing(destination, manifest)) is not None:
+            return existing
+        msg = f"cannot publish to {destination}: {error.strerror or error}"
+        raise BundleError(msg) from error
     return manifest
 
 
-def _copy(staging: Path, sibling: Path) -> None:
-    """Copies all but a stale manifest, with the rights that new files get: staging folders are often private."""
-    for path in (staging, *sorted(staging.rglob("*"))):
-        target = sibling / path.relative_to(staging)
-        if path.is_dir():
-            target.mkdir()
-        elif path != staging / MANIFEST_NAME:
-            shutil.copyfile(path, target)
+def refuse_another(found: Manifest, wanted: Manifest, where: str) -> None:
+    """Refuses to put a bundle where another one is.
+
+    Raises:
+        BundleError: if they are of different spaces, or serve different files.
+    """
+    holds = f"cannot publish to {where}: it holds {found.name}/{found.version}"
+    if found.space_id != wanted.space_id:
+        msg = (
+            f"{holds} of space {found.space_id[:12]}, not {wanted.space_id[:12]}; "
+            "bundles are immutable, choose another version"
+        )
+        raise BundleError(msg)
+    if served_files(found) != served_files(wanted):
+        different = sorted(dict(served_files(found).items() ^ served_files(wanted).items()))
+        msg = (
+            f"{holds} of the same space, but other {', '.join(different)}; "
+            "bundles are immutable, choose another version"
+        )
+        raise BundleError(msg)
 
 
-def _entries(staging: Path) -> tuple[FileEntry, ...]:
-    entries = []
-    for file in sorted(staging.rglob("*")):
-        path = file.relative_to(staging).as_posix()
-        if not file.is_file() or path == MANIFEST_NAME:
-            continue
-        entries.append(FileEntry(path=path, sha256=sha256_of(file), size=file.stat().st_size))
-    return tuple(entries)
-
-
-def _manifest(draft: BundleDraft, files: tuple[FileEntry, ...]) -> Manifest:
+def _existing(destination: Path, wanted: Manifest) -> Manifest | None:
     try:
+        if not destination.exists() or (destination.is_dir() and not any(destination.iterdir())):
+            return None
+    except OSError as error:
+        msg = f"cannot publish to {destination}: {error.strerror or error}"
+        raise BundleError(msg) from error
+    try:
+        found = read_manifest(destination)
+        verify_digests(destination, found)
+    except BundleError as error:
+        msg = f"cannot publish to {destination}: there is something else already ({error})"
+        raise BundleError(msg) from error
+    refuse_another(found, wanted, str(destination))
+    return found
+
+
+def _manifest(draft: BundleDraft, staging: Path) -> Manifest:
+    try:
+        files = _entries(staging)
+        image = None if draft.image is None else _with_side_files(draft.image, staging, files)
+        text = None if draft.text is None else _with_side_files(draft.text, staging, files)
         return Manifest(
             name=draft.name,
             version=draft.version,
             dimension=draft.dimension,
-            image=draft.image,
-            text=draft.text,
+            image=image,
+            text=text,
             scoring=draft.scoring,
             files=files,
-            space_id=compute_space_id(draft.dimension, draft.image, draft.text, files),
+            space_id=compute_space_id(draft.dimension, image, text, files),
             lineage=draft.lineage,
             metrics=dict(draft.metrics),
             licence=draft.licence,
@@ -130,33 +184,29 @@ def _manifest(draft: BundleDraft, files: tuple[FileEntry, ...]) -> Manifest:
         raise BundleError(msg) from error
 
 
-def _existing(destination: Path, wanted: Manifest) -> Manifest | None:
-    if not destination.exists() or (destination.is_dir() and not any(destination.iterdir())):
-        return None
-    try:
-        found = read_manifest(destination)
-        verify_digests(destination, found)
-    except BundleError as error:
-        msg = f"cannot publish to {destination}: there is something else already ({error})"
-        raise BundleError(msg) from error
-    if found.space_id != wanted.space_id:
-        msg = (
-            f"cannot publish to {destination}: it holds {found.name}/{found.version} of space {found.space_id[:12]}, "
-            f"not {wanted.space_id[:12]}; bundles are immutable, choose another version"
-        )
-        raise BundleError(msg)
-    return found
+def _entries(staging: Path) -> tuple[FileEntry, ...]:
+    entries = []
+    for file in sorted(staging.rglob("*")):
+        path = file.relative_to(staging).as_posix()
+        if (file.is_dir() and not file.is_symlink()) or path == MANIFEST_NAME:  # a stale manifest is made anew
+            continue
+        if not file.is_file():
+            msg = f"cannot publish {file}: it is neither a file nor a folder, or links to something that is not a file"
+            raise BundleError(msg)
+        entries.append(FileEntry(path=path, sha256=sha256_of(file), size=file.stat().st_size))
+    return tuple(entries)
 
 
-def _sync_tree(folder: Path) -> None:
-    for path in folder.rglob("*"):
-        _sync(path)
-    _sync(folder)
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+def _with_side_files(tower: Tower, staging: Path, files: tuple[FileEntry, ...]) -> Tower:
+    """The tower with the files its fp32 graph reads; every graph's files must be there."""
+    listed = {entry.path for entry in files}
+    read: dict[str, list[str]] = {}
+    for precision, graph in tower.files.by_precision().items():
+        if graph not in listed:
+            continue  # the manifest will say so
+        read[precision] = read_beside(staging, graph)
+        if missing := [path for path in read[precision] if path not in listed]:
+            msg = f"cannot publish {staging}: {graph} reads weights from {missing[0]}, which is not there"
+            raise BundleError(msg)
+    found = tower.files.model_copy(update={"side_files": tuple(read.get("fp32", ()))})
+    return tower.model_copy(update={"files": found})
