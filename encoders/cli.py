@@ -20,12 +20,20 @@ if TYPE_CHECKING:
     from twinlens.encoders.embed_sources import Source
     from twinlens.encoders.encoder import Encoder
     from twinlens.encoders.manifest import Manifest
+    from twinlens.encoders.runtime import Provider, RunPrecision
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")]
 Models = Annotated[str, typer.Option("--models", help="The model repository: a folder or an fsspec address.")]
 Which = Annotated[str, typer.Argument(help="NAME, NAME/VERSION (newest if left out), or a bundle's folder.")]
 ProviderOption = Annotated[
-    Literal["auto", "cpu", "cuda"], typer.Option(help="Where the model runs; auto takes CUDA where it is usable.")
+    Literal["auto", "cpu", "cuda", "openvino"],
+    typer.Option(help="Where the model runs; auto takes CUDA where it is usable and onnxruntime's CPU otherwise."),
+]
+PrecisionOption = Annotated[
+    Literal["fp32", "bf16", "fp16", "int8"],
+    typer.Option(
+        help="What it computes in: fp16 and int8 where the bundle has such files, bf16 with the provider openvino."
+    ),
 ]
 
 Result = TypeVar("Result")
@@ -89,23 +97,28 @@ def show_model(which: Which, repository: Models = _DEFAULT_REPOSITORY, as_json: 
 
 @models.command("verify")
 def verify_model(
-    which: Which, repository: Models = _DEFAULT_REPOSITORY, provider: ProviderOption = "auto", as_json: Json = False
+    which: Which,
+    repository: Models = _DEFAULT_REPOSITORY,
+    provider: ProviderOption = "auto",
+    precision: PrecisionOption = "fp32",
+    as_json: Json = False,
 ) -> None:
     """Check a bundle's digests, then re-embed its parity inputs from raw bytes and compare."""
     from twinlens.encoders.bundle import read_manifest, verify_digests
     from twinlens.encoders.encoder import Encoder
-    from twinlens.encoders.parity import check_parity
 
     def verify() -> dict[str, Any]:
         folder = _locate(which, repository)
         manifest = read_manifest(folder)
         verify_digests(folder, manifest)
-        encoder = Encoder.load(folder, provider=provider, verify=False)
-        report = check_parity(encoder, folder / "parity")
+        encoder = Encoder.load(folder, provider=provider, precision=precision, verify=False)
+        report = encoder.verify(folder)
         return {
             "model": f"{manifest.name}/{manifest.version}",
             "space_id": manifest.space_id,
             "provider": encoder.provider,
+            "precision": dict(encoder.precisions),
+            "variant": encoder.variant,
             "files": len(manifest.files),
             "worst_cosine": {"image": report.image, "text": report.text},
         }
@@ -117,7 +130,7 @@ def verify_model(
     cosines = ", ".join(f"{tower} {c:.6f}" for tower, c in facts["worst_cosine"].items() if c is not None)
     typer.echo(
         f"{facts['model']} is sound: {facts['files']} files match their digests; "
-        f"worst cosine to the trainer's vectors on {facts['provider']}: {cosines}"
+        f"worst cosine to the trainer's vectors ({facts['variant']}): {cosines}"
     )
 
 
@@ -126,6 +139,7 @@ def embed(
     bundle: Annotated[Path, typer.Option("--bundle", help="The bundle's folder.")],
     out: Annotated[Path, typer.Option("--out", help="The file to write: .npz or .parquet.")],
     provider: ProviderOption = "auto",
+    precision: PrecisionOption = "fp32",
     batch: Annotated[int, typer.Option(min=1, max=1024, help="Items a run of the model.")] = 64,
     as_json: Json = False,
 ) -> None:
@@ -153,7 +167,7 @@ def embed(
         raise click.ClickException(msg) from error
     # Decoding and the towers run side by side and share the CPUs.
     decoders = max(1, allowed_cpus() // 2)
-    encoder = _or_fail(lambda: _load(bundle, provider, threads=max(1, allowed_cpus() - decoders)))
+    encoder = _or_fail(lambda: _load(bundle, provider, precision, threads=max(1, allowed_cpus() - decoders)))
     total = sum(1 for _ in items) if sys.stderr.isatty() else None
     results = []
     try:
@@ -180,6 +194,7 @@ def embed(
         "out": str(out),
         "model": f"{encoder.manifest.name}/{encoder.manifest.version}",
         "space_id": encoder.manifest.space_id,
+        "variant": encoder.variant,
         "embedded": len(results) - len(failures),
         "failed": len(failures),
         "skipped": items.skipped,
@@ -223,10 +238,10 @@ def _or_fail(action: Callable[[], Result]) -> Result:
         raise click.ClickException(str(error)) from error
 
 
-def _load(bundle: Path, provider: Literal["auto", "cpu", "cuda"], threads: int) -> Encoder:
+def _load(bundle: Path, provider: Provider, precision: RunPrecision, threads: int) -> Encoder:
     from twinlens.encoders.encoder import Encoder
 
-    return Encoder.load(bundle, provider=provider, threads=threads)
+    return Encoder.load(bundle, provider=provider, precision=precision, threads=threads)
 
 
 def _locate(which: str, repository: str) -> Path:

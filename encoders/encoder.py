@@ -14,10 +14,11 @@ from twinlens.encoders.bundle import read_manifest, verify_digests
 from twinlens.encoders.decode import DECODE_CONTRACT, DEFAULT_LIMITS, DecodeLimits
 from twinlens.encoders.errors import BundleError, InvalidImage, InvalidText
 from twinlens.encoders.free_memory import return_free_memory
-from twinlens.encoders.manifest import Manifest, TowerFiles
+from twinlens.encoders.manifest import ImageTower, Manifest, TextTower, TowerFiles
 from twinlens.encoders.parity import MIN_COSINE_FP32, ParityReport, check_parity
 from twinlens.encoders.preprocess import load_pixels
-from twinlens.encoders.runtime import Provider, RunPrecision, TowerSession, open_tower
+from twinlens.encoders.runtime import Provider, RunPrecision, Tower, TowerSession, open_tower
+from twinlens.encoders.shapes import bucketed_length
 from twinlens.encoders.tokenise import TextTokenizer, TokenisedText, collate
 
 # Bounds the memory of one run whatever the caller brings.
@@ -35,7 +36,7 @@ class Encoder:
         text: TowerSession | None,
         tokenizer: TextTokenizer | None,
         limits: DecodeLimits = DEFAULT_LIMITS,
-        precisions: Mapping[str, RunPrecision] | None = None,
+        precisions: Mapping[Tower, RunPrecision] | None = None,
     ) -> None:
         """Use `load`; this takes parts that are known to fit."""
         self._manifest = manifest
@@ -44,14 +45,20 @@ class Encoder:
         self._tokenizer = tokenizer
         self._limits = limits
         self._precisions = MappingProxyType(dict(precisions or {}))
+        sessions: dict[Tower, TowerSession | None] = {"image": image, "text": text}
+        self._variant = ", ".join(
+            f"{name} {precision} on {session.provider}"
+            for name, precision in self._precisions.items()
+            if (session := sessions[name]) is not None
+        )
 
     @classmethod
     def load(
         cls,
         path: str | Path,
         *,
-        provider: Provider = "auto",
-        precision: RunPrecision = "fp32",
+        provider: Provider | Mapping[Tower, Provider] = "auto",
+        precision: RunPrecision | Mapping[Tower, RunPrecision] = "fp32",
         threads: int | None = None,
         verify: bool = True,
         limits: DecodeLimits = DEFAULT_LIMITS,
@@ -60,9 +67,9 @@ class Encoder:
 
         Args:
             path: The bundle's folder.
-            provider: Where the towers run.
-            precision: Which of a tower's files; a tower without it runs its fp32 file (see `precisions`). `bf16` is
-                the fp32 file computed in bfloat16 by OpenVINO.
+            provider: Where the towers run; one for both, or one a tower.
+            precision: What they compute in; one for both, and a tower without that file runs its fp32 file (see
+                `precisions`); or one a tower. `bf16` is the fp32 file computed in bfloat16 by OpenVINO.
             threads: Threads for each tower, never more than the CPUs this process may use.
             verify: Check the digests, then re-embed `parity/` from raw bytes and compare: cosine at least 0.9999 for
                 fp32, 0.98 for the rest.
@@ -81,20 +88,15 @@ class Encoder:
                 f"this program has {DECODE_CONTRACT}, its vectors would differ"
             )
             raise BundleError(msg)
-        both = {"image": manifest.image, "text": manifest.text}
-        files = {name: tower.files for name, tower in both.items() if tower is not None}
-        precisions = {name: _runs(of, precision) for name, of in files.items()}
-        if precision not in precisions.values():
-            msg = (
-                f"bundle {folder} has no {precision} tower; `twinlens export variants` makes those that pass its checks"
-            )
-            raise BundleError(msg)
+        files = tower_files(manifest)
+        precisions = _precisions(folder, files, precision)
         if verify:
             verify_digests(folder, manifest)
-        towers: dict[str, TowerSession] = {}
+        towers: dict[Tower, TowerSession] = {}
         for name, runs in precisions.items():
+            where = provider if isinstance(provider, str) else provider.get(name, "auto")
             graph = folder / (files[name].fp32 if runs == "bf16" else files[name].by_precision()[runs])
-            towers[name] = open_tower(graph, provider=provider, bf16=runs == "bf16", threads=threads)
+            towers[name] = open_tower(graph, provider=where, bf16=runs == "bf16", threads=threads)
         tokenizer = None
         if manifest.text is not None:
             tokenizer = TextTokenizer(folder / manifest.text.text.tokenizer, manifest.text.text)
@@ -110,19 +112,23 @@ class Encoder:
 
     @property
     def provider(self) -> str:
-        """Where the towers run: `cpu`, `cuda` or `openvino`; empty after `close`."""
-        session = self._image or self._text
-        return session.provider if session is not None else ""
+        """Where the towers run, such as `cpu`; `cpu+openvino` where each has its own; empty after `close`."""
+        return "+".join(sorted({session.provider for session in (self._image, self._text) if session is not None}))
 
     @property
-    def precisions(self) -> Mapping[str, RunPrecision]:
-        """What each tower, `image` and `text`, computes in."""
+    def precisions(self) -> Mapping[Tower, RunPrecision]:
+        """What each tower computes in."""
         return self._precisions
 
     @property
     def precision(self) -> RunPrecision:
-        """The lowest precision of any tower: what was asked for."""
+        """What was asked for: the precision of the towers that have it."""
         return next((precision for precision in self._precisions.values() if precision != "fp32"), "fp32")
+
+    @property
+    def variant(self) -> str:
+        """What made the vectors, for records and logs: `image fp32 on cpu, text int8 on cpu`."""
+        return self._variant
 
     def verify(self, folder: Path) -> ParityReport:
         """Re-embeds `parity/` of the bundle's folder and compares, each tower by the rule for its precision.
@@ -132,8 +138,10 @@ class Encoder:
         """
         exact = set(self._precisions.values()) <= {"fp32"}
         report = check_parity(self, folder / "parity", min_cosine=MIN_COSINE_FP32 if exact else _MIN_COSINE_REDUCED)
-        for tower, cosine in (("image", report.image), ("text", report.text)):
-            if cosine is not None and self._precisions.get(tower, "fp32") == "fp32" and cosine < MIN_COSINE_FP32:
+        cosines: dict[Tower, float | None] = {"image": report.image, "text": report.text}
+        for tower, precision in self._precisions.items():
+            cosine = cosines[tower]
+            if precision == "fp32" and cosine is not None and cosine < MIN_COSINE_FP32:
                 msg = (
                     f"parity: the {tower} tower, which runs in fp32, does not reproduce the trainer's vectors: "
                     f"cosine {cosine:.6f}, at least {MIN_COSINE_FP32} wanted"
@@ -201,6 +209,10 @@ class Encoder:
         rows = []
         for part in _chunks(len(tokens)):
             ids, mask = collate([tokens[i] for i in order[part]], spec)
+            if self._text.compiles_shapes and not spec.pad_to_context:
+                more = ((0, 0), (0, bucketed_length(ids.shape[1], spec.context_length) - ids.shape[1]))
+                ids = np.pad(ids, more, constant_values=spec.pad_id)
+                mask = np.pad(mask, more)
             inputs = {"input_ids": ids, "attention_mask": mask} if spec.attention_mask else {"input_ids": ids}
             rows.append(self._unit("text", self._text.run(inputs), part))
         vectors = np.empty((len(tokens), self._manifest.dimension), dtype=np.float32)
@@ -240,6 +252,30 @@ def _chunks(total: int) -> Iterator[slice]:
         yield slice(start, min(start + _CHUNK, total))
 
 
-def _runs(files: TowerFiles, precision: RunPrecision) -> RunPrecision:
-    """What a tower runs in where `precision` is asked for."""
-    return precision if precision == "bf16" or precision in files.by_precision() else "fp32"
+def tower_files(manifest: Manifest) -> dict[Tower, TowerFiles]:
+    """The files of the towers there are."""
+    towers: dict[Tower, ImageTower | TextTower | None] = {"image": manifest.image, "text": manifest.text}
+    return {name: tower.files for name, tower in towers.items() if tower is not None}
+
+
+def _precisions(
+    folder: Path, files: Mapping[Tower, TowerFiles], wanted: RunPrecision | Mapping[Tower, RunPrecision]
+) -> dict[Tower, RunPrecision]:
+    """What each tower runs in.
+
+    Raises:
+        BundleError: if what was asked for is not there.
+    """
+    found: dict[Tower, RunPrecision] = {}
+    for name, of in files.items():
+        asked = wanted if isinstance(wanted, str) else wanted.get(name, "fp32")
+        has_it = asked == "bf16" or asked in of.by_precision()
+        if not has_it and not isinstance(wanted, str):
+            msg = f"the {name} tower of bundle {folder} has no {asked} file"
+            raise BundleError(msg)
+        found[name] = asked if has_it else "fp32"
+    if isinstance(wanted, str) and wanted not in found.values():
+        has = sorted({precision for of in files.values() for precision in of.by_precision()})
+        msg = f"bundle {folder} has no {wanted} tower; it has {', '.join(has)}"
+        raise BundleError(msg)
+    return found

@@ -39,6 +39,8 @@ def import_onnxruntime() -> Any:
 class OnnxSession:
     """One ONNX graph, loaded and ready; `run` is thread-safe."""
 
+    compiles_shapes = False
+
     def __init__(self, path: str | Path, *, device: Literal["cpu", "cuda"], threads: int) -> None:
         """Loads the graph.
 

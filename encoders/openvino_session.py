@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from twinlens.encoders.errors import BundleError, RuntimeUnavailable
+from twinlens.encoders.shapes import batch_parts
 from twinlens.encoders.tower_inputs import select_inputs
 
 # Importing `openvino` imports its model converter too, which starts a thread and sends usage over the network.
@@ -58,6 +59,7 @@ class OpenVinoSession:
     """One ONNX graph, compiled and ready; `run` is thread-safe, callers take turns."""
 
     provider: Literal["openvino"] = "openvino"
+    compiles_shapes = True
 
     def __init__(self, path: str | Path, *, bf16: bool, threads: int) -> None:
         """Reads and compiles the graph.
@@ -103,11 +105,15 @@ class OpenVinoSession:
                 msg = f"{self._name} was closed"
                 raise BundleError(msg)
             try:
-                outputs = self._request.infer(selected, share_inputs=True)
+                parts = [self._run_part(selected, part) for part in batch_parts(len(selected[self.input_names[0]]))]
             except Exception as error:  # as above
                 msg = f"{self._name} failed: {_reason(error)}"
                 raise BundleError(msg) from error
-            return np.array(outputs[0], dtype=np.float32)
+        return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+    def _run_part(self, inputs: Mapping[str, NDArray[Any]], part: slice) -> NDArray[np.float32]:
+        outputs = self._request.infer({name: of[part] for name, of in inputs.items()}, share_inputs=True)
+        return np.array(outputs[0], dtype=np.float32)  # what comes out belongs to the request
 
     def close(self) -> None:
         """Lets go of the weights, after a run that is under way."""

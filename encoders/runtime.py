@@ -21,12 +21,16 @@ Provider = Literal["auto", "cpu", "cuda", "openvino"]
 # What a tower computes in. fp16 and int8 are files of a bundle; bf16 is OpenVINO running the fp32 file.
 RunPrecision = Literal["fp32", "bf16", "fp16", "int8"]
 
+Tower = Literal["image", "text"]
+
 
 class TowerSession(Protocol):
     """One ONNX graph, loaded and ready."""
 
     input_names: tuple[str, ...]
     threads: int
+    # Whether it compiles and keeps code for every shape it meets: then few of them should be brought.
+    compiles_shapes: bool
 
     @property
     def provider(self) -> Literal["cpu", "cuda", "openvino"]:
@@ -52,12 +56,12 @@ class TowerSession(Protocol):
         ...
 
 
-def available_providers() -> tuple[str, ...]:
+def available_providers() -> tuple[Provider, ...]:
     """The providers that would work here: `("cuda", "cpu", "openvino")` at most, nothing without a runtime.
 
     `auto` takes the first that is not OpenVINO, which is used only where it is asked for.
     """
-    found = []
+    found: list[Provider] = []
     with suppress(RuntimeUnavailable):
         import_onnxruntime()
         found += ["cuda", "cpu"] if _cuda_is_usable() else ["cpu"]

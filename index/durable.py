@@ -30,6 +30,17 @@ def sync_all(paths: Collection[Path]) -> None:
                 pass  # raises what a sync raised
 
 
+def replace_file(path: Path, text: str) -> None:
+    """Writes a small file in one durable step: whoever reads it finds the old content or the new."""
+    beside = path.with_name(f".{path.name}.new")
+    with beside.open("w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    beside.replace(path)
+    sync(path.parent)
+
+
 def make_folder(folder: Path) -> None:
     """Creates a folder and its missing parents, each durably named in its own parent."""
     if folder.is_dir():

@@ -22,7 +22,15 @@ def serve(
     host: Annotated[str | None, typer.Option(help="Address to listen on. Default: 127.0.0.1.")] = None,
     port: Annotated[int | None, typer.Option(help="Port; 0 picks a free one. Default: 50051.")] = None,
     port_file: Annotated[Path | None, typer.Option(help="File the port is written to once the server serves.")] = None,
-    provider: Annotated[str | None, typer.Option(help="auto, cpu or cuda. Default: auto.")] = None,
+    provider: Annotated[str | None, typer.Option(help="auto, cpu, cuda or openvino. Default: auto.")] = None,
+    precision: Annotated[
+        str | None,
+        typer.Option(help="fp32, fp16 or int8 (files of the bundle), bf16 (openvino), or tuned. Default: fp32."),
+    ] = None,
+    tune: Annotated[
+        bool,
+        typer.Option("--tune", help="Measure what is fastest here, serve with it, remember it for --precision tuned."),
+    ] = False,
     grace_s: Annotated[
         float | None, typer.Option("--grace", help="Seconds running calls have to finish on SIGTERM. Default: 10.")
     ] = None,
@@ -50,6 +58,8 @@ def serve(
             port=port,
             port_file=port_file,
             provider=provider,
+            precision=precision,
+            tune=tune or None,
             grace_s=grace_s,
             log_level=log_level,
         )

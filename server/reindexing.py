@@ -41,7 +41,7 @@ def reindex_folder(
         raise StartError(msg)
     allow_many_files()
     bundle = bundle.expanduser().resolve()
-    loaded = encoder if encoder is not None else load_encoder(bundle, settings)
+    loaded = encoder if encoder is not None else load_encoder(bundle, settings, data)
     catalog = open_catalog(data, settings)
 
     async def run() -> ReindexReport:

@@ -48,6 +48,8 @@ async def _serve(settings: Settings, encoder: EncoderLike | None) -> None:
         if settings.port_file is not None:
             _write_port(settings.port_file, server.address)
         manifest = loaded.manifest
+        variant = getattr(loaded, "variant", "")
+        log.info("space %s%s", manifest.space_id, f"; {variant}" if variant else "")
         print(f"twinlens: serving {manifest.name}/{manifest.version} on {server.address}", file=sys.stderr, flush=True)  # noqa: T201
         await stop.wait()
         log.info("stopping; running calls have %.0f s to finish", settings.grace_s)

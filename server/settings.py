@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
-from pydantic import Field, ValidationError
+from pydantic import Field, ValidationError, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, TomlConfigSettingsSource
 
 MIB = 2**20
@@ -25,7 +25,11 @@ class Settings(BaseSettings):
     host: str = "127.0.0.1"
     port: int = Field(default=50051, ge=0, le=65535)
     port_file: Path | None = None
-    provider: Literal["auto", "cpu", "cuda"] = "auto"
+    provider: Literal["auto", "cpu", "cuda", "openvino"] = "auto"
+    # "tuned": provider and precision that `serve --tune` found fastest here for this bundle.
+    precision: Literal["fp32", "bf16", "fp16", "int8", "tuned"] = "fp32"
+    # Measure on starting what is fastest here, serve with it, and remember it for later starts with precision "tuned".
+    tune: bool = False
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     # A message may hold a batch of photos; both sides of the wire use the same limit.
     max_message_bytes: int = Field(default=64 * MIB, ge=MIB, le=2**31 - 1)
@@ -41,6 +45,14 @@ class Settings(BaseSettings):
     grace_s: float = Field(default=10.0, ge=0)
     canary_interval_s: float = Field(default=5.0, gt=0)
     canary_timeout_s: float = Field(default=10.0, gt=0)
+
+    @model_validator(mode="after")
+    def _tuning_chooses_alone(self) -> Self:
+        tuned = self.tune or self.precision == "tuned"
+        if tuned and (self.provider != "auto" or self.precision not in {"fp32", "tuned"}):
+            msg = "tuning chooses provider and precision by itself: leave them out"
+            raise ValueError(msg)
+        return self
 
 
 def load_settings(config: Path | None = None, **flags: object) -> Settings:

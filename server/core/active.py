@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from twinlens.encoders.errors import BundleError, RuntimeUnavailable
 from twinlens.encoders.protocol import EncoderLike
 from twinlens.index.catalog import Catalog
 from twinlens.index.collection import Collection
-from twinlens.index.durable import sync
+from twinlens.index.durable import replace_file
 from twinlens.index.errors import CollectionError
 from twinlens.server.core.app import thread_shares
+from twinlens.server.core.not_tuned import NotTuned
 from twinlens.server.settings import Settings
+
+if TYPE_CHECKING:
+    from twinlens.server.core.tuned import Tuned
 
 ACTIVE_NAME = "active.json"
 
@@ -52,27 +56,38 @@ def read_active(data: Path) -> Active | None:
 def write_active(data: Path, active: Active) -> None:
     """Replaces active.json in one durable step."""
     content = json.dumps({"bundle": str(active.bundle), "space_id": active.space_id}, indent=2) + "\n"
-    beside = data / f".{ACTIVE_NAME}.new"
-    with beside.open("w", encoding="utf-8") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    beside.replace(data / ACTIVE_NAME)
-    sync(data)
+    replace_file(data / ACTIVE_NAME, content)
 
 
-def load_encoder(bundle: Path, settings: Settings) -> EncoderLike:
+def load_encoder(bundle: Path, settings: Settings, data: Path | None = None) -> EncoderLike:
     """Loads and verifies a bundle.
+
+    Args:
+        bundle: Its folder.
+        settings: Provider, precision and threads.
+        data: Where the choice of `--tune` is remembered.
 
     Raises:
         StartError: one line saying what is wrong with it.
     """
     from twinlens.encoders.encoder import Encoder  # noqa: PLC0415 - brings the runtime, which a fake does without
 
+    threads = thread_shares(settings).encode
     try:
-        return Encoder.load(bundle, provider=settings.provider, threads=thread_shares(settings).encode)
-    except (BundleError, RuntimeUnavailable) as error:
+        if settings.precision != "tuned" and not settings.tune:
+            return Encoder.load(bundle, provider=settings.provider, precision=settings.precision, threads=threads)
+        choice = _tuned(bundle, threads, data, anew=settings.tune)
+        return Encoder.load(bundle, provider=choice.providers, precision=choice.precisions, threads=threads)
+    except (BundleError, RuntimeUnavailable, NotTuned) as error:
         raise StartError(str(error)) from None
+
+
+def _tuned(bundle: Path, threads: int, data: Path | None, *, anew: bool) -> Tuned:
+    from twinlens.server.core.tuned import measure, recall  # noqa: PLC0415 - brings the runtime
+
+    if data is None:
+        raise NotTuned("there is no data folder to remember the choice in: name a precision")
+    return measure(data, bundle, threads) if anew else recall(data, bundle, threads)
 
 
 def open_catalog(data: Path, settings: Settings) -> Catalog:
@@ -150,7 +165,7 @@ def open_data(
         msg = f"{data} has not been served before: name the bundle with --bundle DIR"
         raise StartError(msg)
     try:
-        loaded = encoder if encoder is not None else load_encoder(_resolved(bundle), settings)
+        loaded = encoder if encoder is not None else load_encoder(_resolved(bundle), settings, data)
     except StartError as error:
         if not remembered:
             raise

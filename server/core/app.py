@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from twinlens.encoders.protocol import EncoderLike
 from twinlens.encoders.cpus import allowed_cpus
+from twinlens.encoders.protocol import EncoderLike
 from twinlens.index.catalog import Catalog
 from twinlens.index.collection import Collection
 from twinlens.server.core.admission import Admission

@@ -1,0 +1,183 @@
+"""Measuring, on this machine, where and in which precision a bundle's towers run fastest."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from twinlens.encoders.bundle import read_manifest
+from twinlens.encoders.encoder import Encoder, tower_files
+from twinlens.encoders.errors import BundleError, RuntimeUnavailable
+from twinlens.encoders.manifest import Manifest
+from twinlens.encoders.parity_inputs import DEFAULT_PARITY_TEXTS, default_parity_images
+from twinlens.encoders.runtime import Provider, RunPrecision, Tower, available_precisions, available_providers
+
+BATCHES: Final = (1, 8, 32)
+
+# A gain below this over fp32 on the default provider is not worth another runtime or less precision.
+WORTH_IT: Final = 1.1
+_ROUNDS = 9
+_ENOUGH_S = 3.0
+# Queries are short; the parity texts also hold one that fills the window.
+_QUERY_WORDS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """Where a tower runs and what it computes in."""
+
+    provider: Provider
+    precision: RunPrecision
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """One choice for one tower.
+
+    Attributes:
+        tower: The tower.
+        choice: What was measured.
+        per_second: Items a second by batch size; empty where it must not be used.
+        gain: Its speed over fp32 on the default provider, the geometric mean over batch sizes.
+        cosine: The worst to the trainer's vectors over the parity inputs.
+        problem: Why it must not be used, on one line; empty where it may.
+    """
+
+    tower: Tower
+    choice: Choice
+    per_second: Mapping[int, float] = field(default_factory=dict)
+    gain: float = 0.0
+    cosine: float | None = None
+    problem: str = ""
+
+
+def tune(
+    folder: Path,
+    *,
+    threads: int | None = None,
+    batches: Sequence[int] = BATCHES,
+    report: Callable[[Measured], None] = lambda _: None,
+) -> list[Measured]:
+    """Measures every provider and precision there is here for each tower of a bundle.
+
+    Each is measured in turns with fp32 on the default provider, so that both feel alike what else the machine does,
+    and has to reproduce the bundle's parity vectors before.
+
+    Args:
+        folder: The bundle.
+        threads: Threads of a tower, as they will be when it serves.
+        batches: Batch sizes to measure.
+        report: Called with each result as it comes.
+
+    Returns:
+        The results, for each tower fp32 on the default provider first.
+
+    Raises:
+        BundleError: if the bundle does not even run in fp32 on the default provider.
+        RuntimeUnavailable: if there is no runtime to compare with.
+    """
+    providers = available_providers()
+    if "cpu" not in providers:
+        raise RuntimeUnavailable("onnxruntime is not installed; install twinlens[cpu]")
+    default: Provider = "cuda" if "cuda" in providers else "cpu"
+    manifest = read_manifest(folder)
+    measured = []
+    with closing(Encoder.load(folder, provider=default, threads=threads)) as base:
+        runs = {tower: _work(base, tower) for tower in tower_files(manifest)}
+        for tower, choice in _candidates(manifest, providers, default):
+            found = _measure(base, folder, tower, choice, runs[tower], batches, threads)
+            measured.append(found)
+            report(found)
+    return measured
+
+
+def fastest(measured: Sequence[Measured]) -> dict[Tower, Choice]:
+    """The best choice that may be used, for each tower; fp32 on the default provider unless another is worth it."""
+    best: dict[Tower, Measured] = {}
+    for entry in measured:
+        standing = best.get(entry.tower)
+        if standing is None or (not entry.problem and entry.gain > max(standing.gain, WORTH_IT)):
+            best[entry.tower] = entry
+    return {tower: entry.choice for tower, entry in best.items()}
+
+
+def _candidates(manifest: Manifest, providers: Sequence[Provider], default: Provider) -> Iterator[tuple[Tower, Choice]]:
+    for tower, files in tower_files(manifest).items():
+        for provider in sorted(providers, key=lambda name: name != default):
+            for precision in available_precisions(provider):
+                if precision == "bf16" or precision in files.by_precision():
+                    yield tower, Choice(provider, precision)
+
+
+def _measure(
+    base: Encoder,
+    folder: Path,
+    tower: Tower,
+    choice: Choice,
+    run: Callable[[Encoder, int], object],
+    batches: Sequence[int],
+    threads: int | None,
+) -> Measured:
+    try:
+        encoder = Encoder.load(
+            folder,
+            provider={tower: choice.provider},
+            precision={tower: choice.precision},
+            threads=threads,
+            verify=False,
+        )
+    except (BundleError, RuntimeUnavailable) as error:
+        return Measured(tower, choice, problem=str(error))
+    with closing(encoder):
+        try:
+            report = encoder.verify(folder)
+            per_second, gains = {}, []
+            for batch in batches:
+                seconds = in_turns((partial(run, base, batch), partial(run, encoder, batch)))
+                per_second[batch] = batch / seconds[1]
+                gains.append(seconds[0] / seconds[1])
+        except BundleError as error:
+            return Measured(tower, choice, problem=str(error))
+    gain = float(np.exp(np.mean(np.log(gains))))
+    return Measured(tower, choice, per_second, gain, report.image if tower == "image" else report.text)
+
+
+def in_turns(
+    calls: Sequence[Callable[[], object]], *, rounds: int = _ROUNDS, enough_s: float = _ENOUGH_S
+) -> list[float]:
+    """The median seconds of each call, measured one after the other in rounds, after one that does not count.
+
+    Args:
+        calls: What to measure.
+        rounds: How often; at least 3 times, fewer than asked for once `enough_s` have passed.
+        enough_s: Seconds to spend.
+    """
+    taken: list[list[float]] = [[] for _ in calls]
+    for call in calls:
+        call()
+    begun = time.perf_counter()
+    for number in range(rounds):
+        if number >= 3 and time.perf_counter() - begun > enough_s:
+            break
+        for call, times in zip(calls, taken, strict=True):
+            start = time.perf_counter()
+            call()
+            times.append(time.perf_counter() - start)
+    return [statistics.median(times) for times in taken]
+
+
+def _work(encoder: Encoder, tower: Tower) -> Callable[[Encoder, int], object]:
+    """A run of a tower over so many items of ordinary content."""
+    if tower == "image":
+        pixels = np.stack([encoder.prepare_image(data) for data in default_parity_images().values()])
+        return lambda of, count: of.encode_images(np.resize(pixels, (count, *pixels.shape[1:])))
+    tokens = [encoder.prepare_text(" ".join(text.split()[:_QUERY_WORDS])) for text in DEFAULT_PARITY_TEXTS]
+    return lambda of, count: of.encode_texts([tokens[i % len(tokens)] for i in range(count)])
