@@ -14,11 +14,14 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import AvifImagePlugin, Image, ImageFile, UnidentifiedImageError
 
+from twinlens.encoders import webp_header
 from twinlens.encoders.colour import to_srgb
 from twinlens.encoders.errors import InvalidImage
+from twinlens.encoders.gif_blocks import Box, first_frame
+from twinlens.encoders.jpeg_segments import checked_jpeg
 from twinlens.encoders.png_chunks import bit_depth, checked_png
 from twinlens.encoders.sniff import READABLE, SNIFF_BYTES, sniff
-from twinlens.encoders.webp_header import canvas_size
+from twinlens.encoders.tiff_layout import Layout, can_be_whole, checked_layout, unread
 
 # Raised whenever the same bytes would come out as other pixels; part of a bundle's space.
 DECODE_CONTRACT: Final = 1
@@ -33,6 +36,13 @@ _TRANSPOSE = {
     7: Image.Transpose.TRANSVERSE,
     8: Image.Transpose.ROTATE_90,
 }
+
+# Pillow unpacks a BMP's run lengths in Python, a pixel or two at a time.
+_RUN_LENGTHS = frozenset({1, 2})
+_MAX_RUN_BYTES, _MAX_RUN_PIXELS = 4 * 1024 * 1024, 16_000_000
+
+# NumPy gets Pillow's pixels by way of a further copy; by parts it stays small.
+_COPIED_PIXELS = 4_000_000
 
 # One thread a picture: the pools above decide how many pictures are decoded at once.
 AvifImagePlugin.DEFAULT_MAX_THREADS = 1
@@ -70,7 +80,14 @@ def decode_image(
     Raises:
         InvalidImage: for anything else; the message is one line a person understands.
     """
-    return np.array(decode_picture(data, min_side=min_side, limits=limits), dtype=np.uint8)
+    picture = decode_picture(data, min_side=min_side, limits=limits)
+    width, height = picture.size
+    pixels = np.empty((height, width, 3), dtype=np.uint8)
+    rows = max(1, _COPIED_PIXELS // width)
+    for top in range(0, height, rows):
+        bottom = min(height, top + rows)
+        pixels[top:bottom] = np.asarray(picture if rows >= height else picture.crop((0, top, width, bottom)))
+    return pixels
 
 
 def decode_picture(data: bytes, *, min_side: int | None = None, limits: DecodeLimits = DEFAULT_LIMITS) -> Image.Image:
@@ -89,29 +106,78 @@ def decode_picture(data: bytes, *, min_side: int | None = None, limits: DecodeLi
     except MemoryError:
         raise InvalidImage("the picture needs more memory than there is") from None
     except Exception as error:  # Pillow's plug-ins raise whatever their parsing trips over
-        msg = f"the {_SPOKEN.get(kind, kind)} is damaged: {_reason(error)}"
-        raise InvalidImage(msg) from error
+        raise InvalidImage(_refusal(_SPOKEN.get(kind, kind), error)) from error
 
 
 def _decode(data: bytes, kind: str, min_side: int | None, limits: DecodeLimits) -> Image.Image:
-    sample_bits = None
-    if kind == "PNG":
+    sample_bits: int | None = None
+    frame: Box | None = None
+    layout: Layout = {}
+    whole = True
+    if kind == "JPEG":
+        data, whole = checked_jpeg(data)
+    elif kind == "PNG":
         data = checked_png(data)
         sample_bits = bit_depth(data)
-    elif kind == "WEBP" and (size := canvas_size(data)) is not None:
+    elif kind == "GIF":
+        data, frame = first_frame(data)
+    elif kind == "TIFF":
+        layout = checked_layout(data)
+        whole = can_be_whole(layout, len(data))
+    elif kind == "WEBP" and (size := webp_header.canvas_size(data)) is not None:
         _check_size(*size, limits)  # opening a WebP already takes the memory of its canvas
-    with Image.open(io.BytesIO(data), formats=[kind]) as picture:
+        if not webp_header.can_be_whole(data):
+            raise InvalidImage("the WebP is damaged: it is cut off")
+    with _open(data, kind, layout) as picture:
         _check_size(*picture.size, limits)
+        if not whole:
+            msg = f"the {kind} is damaged: it is cut off"
+            raise InvalidImage(msg)
+        if kind == "BMP":
+            _check_runs(picture, len(data))
         if min_side is not None and kind == "JPEG":
             # Pillow picks the smallest of 1/2, 1/4, 1/8 that is not below the size asked for.
             picture.draft(None, (2 * min_side, 2 * min_side))
         picture.load()
         upright = _TRANSPOSE.get(_orientation(picture))
-        rgb = to_srgb(picture, sample_bits=sample_bits)
+        visible = _without_empty_alpha(picture) if kind == "BMP" else picture
+        rgb = to_srgb(visible, sample_bits=sample_bits)
+        if frame is not None and frame != (0, 0, *rgb.size):
+            rgb = _over_white(rgb, frame)
         if upright is not None:
             rgb = rgb.transpose(upright)
     rgb.info.clear()
     return rgb
+
+
+def _open(data: bytes, kind: str, layout: Layout) -> ImageFile.ImageFile:
+    try:
+        return Image.open(io.BytesIO(data), formats=[kind])
+    except UnidentifiedImageError:
+        if kind == "TIFF":
+            raise InvalidImage(unread(layout)) from None
+        raise
+
+
+def _check_runs(picture: ImageFile.ImageFile, size: int) -> None:
+    if picture.info.get("compression") in _RUN_LENGTHS and (
+        size > _MAX_RUN_BYTES or picture.width * picture.height > _MAX_RUN_PIXELS
+    ):
+        raise InvalidImage("this kind of BMP is not read: run lengths in so large a picture")
+
+
+def _without_empty_alpha(picture: Image.Image) -> Image.Image:
+    """Many programs leave a BMP's alpha at 0: where nothing at all would show, all of it shows, as in browsers."""
+    if picture.mode == "RGBA" and picture.getchannel("A").getextrema() == (0, 0):
+        return picture.convert("RGB")
+    return picture
+
+
+def _over_white(canvas: Image.Image, frame: Box) -> Image.Image:
+    """What a GIF's first frame leaves free is transparent; Pillow fills it with the first colour of the palette."""
+    result = Image.new("RGB", canvas.size, (255, 255, 255))
+    result.paste(canvas.crop(frame), frame)
+    return result
 
 
 def _check_size(width: int, height: int, limits: DecodeLimits) -> None:
@@ -169,12 +235,14 @@ _PILLOW_FILTER: list[object] = [None]
 _SPOKEN = {"WEBP": "WebP", "HEIF": "HEIC/HEIF", "SVG": "an SVG drawing", "HTML": "a web page (HTML)"}
 
 
-def _reason(error: Exception) -> str:
+def _refusal(kind: str, error: Exception) -> str:
     if isinstance(error, UnidentifiedImageError):
-        return "its header cannot be read"
-    text = (str(error).strip().splitlines() or [""])[0]
+        return f"the {kind} is damaged: its header cannot be read"
+    text = "".join(c if c.isprintable() else " " for c in str(error)).strip()[:120] or type(error).__name__
     if "truncated" in text.lower():
-        return "it is cut off"
+        return f"the {kind} is damaged: it is cut off"
+    if "unsupported" in text.lower() or "not supported" in text.lower():
+        return f"this kind of {kind} is not read: {text}"
     if text.startswith(("decoder error", "broken data stream", "unrecognized data stream")):
-        return "its picture data is broken"
-    return text[:120] or type(error).__name__
+        return f"the {kind} is damaged: its picture data is broken"
+    return f"the {kind} is damaged: {text}"

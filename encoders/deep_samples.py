@@ -13,6 +13,9 @@ DEEP_MODES: Final = frozenset({"I;16", "I;16L", "I;16B", "I;16N", "I", "F"})
 
 _TIFF_BITS_PER_SAMPLE = 258
 _TIFF_PHOTOMETRIC = 262
+_TIFF_MAX_SAMPLE = 281
+_TIFF_SAMPLE_FORMAT = 339
+_SIGNED = 2
 _WHITE_IS_ZERO = 0
 _ROWS_PIXELS = 4_000_000
 
@@ -24,29 +27,40 @@ class DeepScale:
     low: float
     high: float
     inverted: bool = False
+    unsigned: bool = False  # integers of 32 bits that Pillow takes for signed ones
 
     @classmethod
     def of(cls, picture: Image.Image) -> Self:
         """Reads the range from the file where it tells, otherwise from the values.
 
-        16-bit and 12-bit samples use their full range. Integers of 32 bit and floats carry none, so it is the smallest
-        of 0–1 (floats), 0–255 and 0–65535 that holds all values, and otherwise from the least value to the greatest.
+        Samples of 12 and 16 bits use their full range, but a file of 16 bits with no value above 4095 is taken for what
+        12-bit cameras and microscopes write, and one that names its greatest possible value is believed. Integers of
+        32 bits and floats carry no range, so it is the smallest of 0–1 (floats), 0–255 and 0–65535 that holds all
+        values, and otherwise from the least value to the greatest.
         """
         tags: Any = getattr(picture, "tag_v2", {})
         inverted = tags.get(_TIFF_PHOTOMETRIC) == _WHITE_IS_ZERO
+        bits, signed = _first(tags, _TIFF_BITS_PER_SAMPLE, 16), _first(tags, _TIFF_SAMPLE_FORMAT, 1) == _SIGNED
+        unsigned = picture.mode == "I" and bits == 32 and not signed
+        if picture.mode.startswith("I;16") and bits == 12:
+            return cls(0.0, 4095.0, inverted)
+        low, high = _finite_range(picture, unsigned=unsigned)
         if picture.mode.startswith("I;16"):
-            stored = tags.get(_TIFF_BITS_PER_SAMPLE, (16,))
-            bits = int(stored[0] if isinstance(stored, tuple) else stored)
-            return cls(0.0, 4095.0 if bits == 12 else 65535.0, inverted)
-        low, high = _finite_range(picture)
+            ceilings: tuple[float, ...] = (_first(tags, _TIFF_MAX_SAMPLE, 4095), 4095.0, 65535.0)
+        elif picture.mode == "F":
+            ceilings = (1.0, 255.0, 65535.0)
+        else:
+            ceilings = (255.0, 32767.0 if bits == 16 else 65535.0)
         if low >= 0.0:
-            for ceiling in (1.0, 255.0, 65535.0) if picture.mode == "F" else (255.0, 65535.0):
+            for ceiling in ceilings:
                 if high <= ceiling:
-                    return cls(0.0, ceiling, inverted)
-        return cls(low, high, inverted)
+                    return cls(0.0, ceiling, inverted, unsigned)
+        return cls(low, high, inverted, unsigned)
 
     def to_8_bit(self, samples: NDArray[Any]) -> NDArray[np.uint8]:
         """Scales samples; what is not a number becomes the low end, infinities the end on their side."""
+        if self.unsigned:
+            samples = samples.view(np.uint32)
         with np.errstate(invalid="ignore"):  # a signalling NaN in the file would warn here
             values = samples.astype(np.float64)
         if samples.dtype.kind == "f":
@@ -57,13 +71,22 @@ class DeepScale:
         return np.asarray(255 - levels if self.inverted else levels, dtype=np.uint8)
 
 
-def _finite_range(picture: Image.Image) -> tuple[float, float]:
+def _first(tags: Any, tag: int, default: int) -> int:
+    """A tag's first value, where it is a number."""
+    value = tags.get(tag, default)
+    first = value[0] if isinstance(value, tuple) and value else value
+    return int(first) if isinstance(first, int) else default
+
+
+def _finite_range(picture: Image.Image, *, unsigned: bool = False) -> tuple[float, float]:
     """The least and greatest finite value; (0, 0) where there is none."""
     low, high = np.inf, -np.inf
     rows = max(1, _ROWS_PIXELS // picture.width)
     for top in range(0, picture.height, rows):
         strip = np.asarray(picture.crop((0, top, picture.width, min(picture.height, top + rows))))
-        finite = strip[np.isfinite(strip)]
+        if unsigned:
+            strip = strip.view(np.uint32)
+        finite = strip[np.isfinite(strip)] if strip.dtype.kind == "f" else strip
         if finite.size:
             low, high = min(low, float(finite.min())), max(high, float(finite.max()))
     return (low, high) if low <= high else (0.0, 0.0)

@@ -8,12 +8,18 @@ from collections.abc import Iterator
 from twinlens.encoders.errors import InvalidImage
 
 _SIGNATURE_LENGTH = 8
+# Where the header has the colour type, and the one that has a palette.
+_COLOUR_TYPE, _INDEXED = 25, 3
 # Pillow unpacks no more than this.
 _MAX_PROFILE = 1024 * 1024
+# Other metadata is copied several times over on its way through Pillow.
+_MAX_METADATA = 1024 * 1024
+# Millions of empty chunks fit into a file, and each takes some microseconds.
+_MAX_CHUNKS = 100_000
 _XMP_KEYWORD = b"XML:com.adobe.xmp\0"
 
 # Text may unpack a thousandfold; animation frames after the first are not wanted, nor are private chunks.
-_KEPT = frozenset({b"IHDR", b"PLTE", b"IDAT", b"IEND", b"tRNS", b"sRGB", b"gAMA", b"cHRM", b"eXIf"})
+_KEPT = frozenset({b"IHDR", b"PLTE", b"IDAT", b"IEND", b"tRNS", b"sRGB", b"gAMA", b"cHRM"})
 
 
 def checked_png(data: bytes) -> bytes:
@@ -31,6 +37,7 @@ def checked_png(data: bytes) -> bytes:
     view = memoryview(data)
     kept = [view[:_SIGNATURE_LENGTH]]
     seen_pixels = False
+    colours = 0
     for kind, start, end in _chunks(data):
         body = view[start + 8 : end - 4]
         stored = int.from_bytes(view[end - 4 : end], "big")
@@ -41,8 +48,20 @@ def checked_png(data: bytes) -> bytes:
             continue
         if kind == b"IHDR":
             _check_header(bytes(body))
-        seen_pixels = seen_pixels or kind == b"IDAT"
-        if kind in _KEPT or (kind == b"iTXt" and _is_plain_xmp(body)) or (kind == b"iCCP" and _is_sound_profile(body)):
+        elif kind == b"PLTE":
+            colours = len(body) // 3
+        elif kind == b"IDAT":
+            if not seen_pixels and data[_COLOUR_TYPE] == _INDEXED and not colours:
+                raise InvalidImage("the PNG is damaged: it has no palette")
+            seen_pixels = True
+        elif kind == b"tRNS" and data[_COLOUR_TYPE] == _INDEXED and len(body) > colours:
+            continue  # not possible, and libpng ignores it
+        if (
+            kind in _KEPT
+            or (kind == b"eXIf" and len(body) <= _MAX_METADATA)
+            or (kind == b"iTXt" and _is_plain_xmp(body))
+            or (kind == b"iCCP" and _is_sound_profile(body))
+        ):
             kept.append(view[start:end])
     if not seen_pixels:
         raise InvalidImage("the PNG holds no picture data")
@@ -57,7 +76,7 @@ def bit_depth(data: bytes) -> int:
 def _chunks(data: bytes) -> Iterator[tuple[bytes, int, int]]:
     """Yields (type, start, end) of every chunk up to and including IEND."""
     start = _SIGNATURE_LENGTH
-    while True:
+    for _ in range(_MAX_CHUNKS):
         if start + 12 > len(data):
             raise InvalidImage("the PNG is cut off")
         length = int.from_bytes(data[start : start + 4], "big")
@@ -67,18 +86,21 @@ def _chunks(data: bytes) -> Iterator[tuple[bytes, int, int]]:
         end = start + 12 + length
         if end > len(data):
             raise InvalidImage("the PNG is cut off")
+        if kind == b"CgBI":
+            raise InvalidImage("this kind of PNG is not read: Apple's own, as in iPhone applications")
         if start == _SIGNATURE_LENGTH and (kind != b"IHDR" or length != 13):
             raise InvalidImage("the PNG is damaged: it does not begin with its header")
         yield kind, start, end
         if kind == b"IEND":
             return
         start = end
+    raise InvalidImage("the PNG has too many parts")
 
 
 def _is_plain_xmp(body: memoryview) -> bool:
     """XMP may hold the orientation; only its uncompressed form is read."""
     head = bytes(body[: len(_XMP_KEYWORD) + 1])
-    return head == _XMP_KEYWORD + b"\0"
+    return len(body) <= _MAX_METADATA and head == _XMP_KEYWORD + b"\0"
 
 
 def _is_sound_profile(body: memoryview) -> bool:

@@ -1,4 +1,4 @@
-"""The size of a WebP picture from its first bytes (RFC 9649), before a decoder takes memory for it."""
+"""What a WebP's first bytes tell (RFC 9649), before a decoder takes memory for the picture."""
 
 from __future__ import annotations
 
@@ -17,3 +17,15 @@ def canvas_size(data: bytes) -> tuple[int, int] | None:
             width, height = int.from_bytes(data[26:28], "little"), int.from_bytes(data[28:30], "little")
             return width & 0x3FFF, height & 0x3FFF
     return None
+
+
+def can_be_whole(data: bytes) -> bool:
+    """Whether a plain lossy picture has enough bytes for its size; True for other kinds, which may need next to none.
+
+    In a key frame each macroblock of 16 x 16 pixels takes at least three bits for its modes, whose odds are fixed (RFC
+    6386, section 11.2).
+    """
+    size = canvas_size(data)
+    if size is None or data[12:16] != b"VP8 ":
+        return True
+    return -(-size[0] // 16) * -(-size[1] // 16) <= 4 * len(data)

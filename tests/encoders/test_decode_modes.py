@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tests.support.image_files import chunk, difference, encode, png, scene, swapped_profile, tiff
+from tests.support.image_files import chunk, difference, encode, png, scene, swapped_profile
+from tests.support.tiff_files import ORDERS, tiff
 from twinlens.encoders.decode import decode_image
 
 
@@ -90,7 +91,7 @@ class TestDeepSamples:
 
     def test_sixteen_bit_tiff_of_either_byte_order(self) -> None:
         ramp = np.linspace(0, 65535, 256).astype(np.uint16).reshape(16, 16)
-        for order in "<>":
+        for order in ORDERS:
             data = tiff(ramp.astype(order + "u2").tobytes(), 16, 16, {}, order=order)
             np.testing.assert_array_equal(decode_image(data), as_rgb(np.rint(ramp / 257.0).astype(np.uint8)))
 

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tests.support.image_files import chunk, encode, png, scene, swapped_profile, tiff
+from tests.support.image_files import chunk, encode, png, scene, swapped_profile
+from tests.support.tiff_files import tiff
 from twinlens.encoders import colour, deep_samples
 from twinlens.encoders.decode import decode_image
 

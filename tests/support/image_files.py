@@ -1,11 +1,11 @@
-"""Encoded pictures for decode tests, and writers of PNG and TIFF files that Pillow would not write."""
+"""Encoded pictures for decode tests, and a writer of PNG files that Pillow would not write."""
 
 from __future__ import annotations
 
 import io
 import struct
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -70,25 +70,6 @@ def png(
     data = zlib.compress(b"".join(b"\0" + row for row in rows))
     header = struct.pack(">IIBBBBB", width, height, depth, colour_type, 0, 0, 0)
     return b"".join([PNG_SIGNATURE, chunk(b"IHDR", header), *before, chunk(b"IDAT", data), *after, chunk(b"IEND", b"")])
-
-
-def tiff(pixels: bytes, width: int, height: int, tags: Mapping[int, int], *, order: str = "<") -> bytes:
-    """Writes an uncompressed, single-strip grey TIFF.
-
-    Args:
-        pixels: The strip as stored.
-        width: Pixels a row.
-        height: Rows.
-        tags: More tags or other values: 258 bits a sample, 262 photometric (1 black is zero), 339 sample format.
-        order: Byte order, `<` or `>`.
-    """
-    entries = {256: width, 257: height, 258: 16, 259: 1, 262: 1, 273: 8, 277: 1, 278: height, 279: len(pixels), **tags}
-    padded = pixels + b"\0" * (len(pixels) % 2)
-    directory = struct.pack(order + "H", len(entries))
-    for tag, value in sorted(entries.items()):
-        directory += struct.pack(order + "HHII", tag, 4, 1, value)
-    mark = b"II" if order == "<" else b"MM"
-    return mark + struct.pack(order + "HI", 42, 8 + len(padded)) + padded + directory + bytes(4)
 
 
 def swapped_profile() -> bytes:
