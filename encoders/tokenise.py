@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,11 +14,17 @@ from numpy.typing import NDArray
 from twinlens.encoders.clean_text import clean_text
 from twinlens.encoders.errors import BundleError, InvalidText
 from twinlens.encoders.manifest import TextSpec
+from twinlens.encoders.text_window import raw_end, word_end
 
-# Of a text beyond this nothing is looked at: it is cut anyway, and to tokenise all of it takes seconds a megabyte.
-# Far more characters than a context has tokens, and as many as a caption may have.
-_LOOKED_AT = 64 * 1024
+if TYPE_CHECKING:
+    from tokenizers.models import Unigram
+
+# What is read of a text at first, in characters; more only if this does not fill the context.
+_WINDOW = 4096
 _CHARACTERS_A_TOKEN = 16
+_GROWTH = 4
+# Tokens beyond the context that a part of a text must give: those at its very end may differ from the whole text's.
+_SPARE = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,11 +48,15 @@ class TextTokenizer:
         Raises:
             BundleError: if the file is missing or is not a tokenizers file.
         """
-        from tokenizers import Tokenizer  # noqa: PLC0415 - kept out of programs that only decode pictures
+        from tokenizers import Tokenizer, models  # noqa: PLC0415 - kept out of programs that only decode pictures
 
         try:
             raw = tokenizer_json if isinstance(tokenizer_json, bytes) else tokenizer_json.read_bytes()
             self._tokenizer = Tokenizer.from_str(raw.decode("utf-8"))
+            # How the best split of a unigram model is found needs the whole word, and the last bit of each score.
+            self._whole_words = isinstance(self._tokenizer.model, models.Unigram)
+            if self._whole_words:
+                self._tokenizer.model = _exact_unigram(json.loads(raw)["model"])
         except Exception as error:  # tokenizers raises bare Exception
             msg = f"the tokenizer cannot be read: {_first_line(error)}"
             raise BundleError(msg) from error
@@ -57,30 +69,31 @@ class TextTokenizer:
     def __call__(self, text: str) -> TokenisedText:
         """Cleans, tokenises and cuts one text.
 
-        Over-long text loses its last words; the special tokens at the end (CLIP pools there) are kept. Of a text of
-        more than 65,536 characters (16 a token, if that is more) only the first so many are looked at.
+        Over-long text loses its last words; the special tokens at the end (CLIP pools there) are kept. Of a text far
+        longer than the context only the beginning is read; the ids are those of the whole.
 
         Raises:
             InvalidText: if the text is empty (before or after the clean-up), or holds NUL or a lone surrogate.
         """
         _check_characters(text)
-        looked_at = max(_LOOKED_AT, _CHARACTERS_A_TOKEN * self._spec.context_length)
-        beyond = False
-        if len(text) > looked_at:
-            text = text.strip()
-            beyond = len(text) > looked_at
-            text = text[:looked_at]
-        cleaned = clean_text(text, self._spec.clean)
+        context = self._spec.context_length
+        window = max(_WINDOW, _CHARACTERS_A_TOKEN * context)
+        while True:
+            raw = text[: raw_end(text, window)]
+            cleaned = clean_text(raw, self._spec.clean)
+            start = cleaned[: word_end(cleaned, window, whole_words=self._whole_words)]
+            encoding = self._tokenizer.encode(start)
+            ids: list[int] = encoding.ids
+            whole = len(raw) == len(text) and len(start) == len(cleaned)
+            if whole or len(ids) > context + _SPARE:
+                break
+            window *= _GROWTH
         if not cleaned.strip():
             raise InvalidText("the text is empty" if not text.strip() else "nothing is left of the text after clean-up")
-        encoding = self._tokenizer.encode(cleaned)
-        ids: list[int] = encoding.ids
-        excess = len(ids) - self._spec.context_length
-        if excess <= 0:
-            return TokenisedText(tuple(ids), truncated=beyond)
+        if len(ids) <= context:
+            return TokenisedText(tuple(ids), truncated=False)
         tail = _trailing_special(encoding.special_tokens_mask)
-        head = self._spec.context_length - tail
-        return TokenisedText(tuple(ids[:head] + ids[len(ids) - tail :]), truncated=True)
+        return TokenisedText(tuple(ids[: context - tail] + ids[len(ids) - tail :]), truncated=True)
 
 
 def collate(tokens: Sequence[TokenisedText], spec: TextSpec) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -97,6 +110,18 @@ def collate(tokens: Sequence[TokenisedText], spec: TextSpec) -> tuple[NDArray[np
         input_ids[row, : len(text.ids)] = text.ids
         attention_mask[row, : len(text.ids)] = 1
     return input_ids, attention_mask
+
+
+def _exact_unigram(model: dict[str, Any]) -> Unigram:
+    """The model with its scores as they are written.
+
+    The library's own reader rounds some decimals to the neighbour of the nearest number. Where two ways to cut a word
+    have the same score, as in `11111`, that decides between them.
+    """
+    from tokenizers import models  # noqa: PLC0415
+
+    vocabulary = [(piece, float(score)) for piece, score in model["vocab"]]
+    return models.Unigram(vocabulary, model["unk_id"], model.get("byte_fallback", False))
 
 
 def _check_characters(text: str) -> None:

@@ -123,9 +123,7 @@ class TestTruncation:
         assert found.truncated
         assert len(found.ids) == 24
 
-    def test_of_a_text_of_any_length_only_the_start_is_cleaned_and_tokenised(
-        self, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_of_a_text_of_any_length_only_the_first_lines_are_cleaned(self, monkeypatch: pytest.MonkeyPatch) -> None:
         cleaned: list[int] = []
 
         def clean(text: str, kind: Any) -> str:
@@ -134,15 +132,28 @@ class TestTruncation:
 
         monkeypatch.setattr("twinlens.encoders.tokenise.clean_text", clean)
         expected = tokenizer(clean="clip_lower")(words(1000))
-        assert tokenizer(clean="clip_lower")(words(2_000_000)) == expected
-        assert tokenizer(clean="clip_lower")(" " * 100_000 + words(20_000)) == expected
-        assert max(cleaned) == 64 * 1024
-        tokenizer(20_000)(words(200_000))
-        assert cleaned[-1] == 320_000
+        assert tokenizer(clean="clip_lower")("two dogs\n" * 1_000_000).truncated
+        assert max(cleaned) < 5000
+        assert tokenizer(clean="clip_lower")("\n" * 100_000 + words(20_000)) == expected
 
-    def test_a_text_that_goes_on_beyond_what_is_looked_at_counts_as_cut(self) -> None:
-        assert tokenizer()("dog" + " " * 100_000 + "dog") == TokenisedText(tokenizer()("dog").ids, truncated=True)
-        assert tokenizer()("dog" + " " * 100_000) == tokenizer()("dog")
+    @pytest.mark.parametrize("clean", ["none", "clip_lower", "clip_whitespace", "canonicalize"])
+    @pytest.mark.parametrize("gap", [" ", "\n", "\r", "\u3000", "\x1b[31m", " &#32;"])
+    def test_words_behind_a_long_gap_are_found(self, clean: str, gap: str) -> None:
+        apart = "dog " + gap * 30_000 + " two"
+        if clean != "none" or gap.isspace():
+            assert tokenizer(clean=clean)(apart) == tokenizer(clean=clean)("dog two")
+        else:
+            assert tokenizer(clean=clean)(apart).truncated
+
+    def test_a_word_behind_a_million_marks_that_the_clean_up_removes_is_found(self) -> None:
+        assert tokenizer(clean="canonicalize")("?" * 1_000_000 + "dog") == tokenizer()("dog")
+
+    def test_a_line_is_judged_as_a_whole(self) -> None:
+        # Mojibake is undone where all of the line can be read so, and may stay where a later letter speaks against it.
+        fixed, kept = "caf\u00c3\u00a9 " + "x " * 5000, "caf\u00c3\u00a9 " + "x " * 5000 + "\u72d7"
+        for text in (fixed, kept):
+            cut = tokenizer(clean="clip_lower")(text)
+            assert cut.ids[:-1] == tokenizer(20_000)(clean_text(text, "clip_lower")).ids[:23]
 
     def test_what_lies_beyond_is_still_refused(self) -> None:
         with pytest.raises(InvalidText, match="NUL"):

@@ -16,8 +16,9 @@ from twinlens.training.tokenizers.tokenizer_export import TokenizerExport
 START, END = "<start_of_text>", "<end_of_text>"
 CLIP_VOCABULARY_SIZE = 49_408
 _VOCABULARY_FILE = "bpe_simple_vocab_16e6.txt.gz"
-# open_clip's pattern without its special tokens: their spellings are plain text for us.
-_PATTERN = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|\p{L}+|\p{N}|[^\s\p{L}\p{N}]+"
+# open_clip's pattern without its special tokens: their spellings are plain text for us. U+0345, a mark whose upper case
+# is a letter, is in none of the pattern's classes when case is ignored, and so is dropped.
+_PATTERN = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|\p{L}+|\p{N}|[^\s\p{L}\p{N}\x{345}]+"
 
 
 def clip_tokenizer(context_length: int = 77, clean: Clean = "clip_lower") -> TokenizerExport:

@@ -11,6 +11,9 @@ from pydantic import ValidationError
 from twinlens.encoders.clean_text import Clean
 from twinlens.encoders.manifest import TextSpec
 from twinlens.training.export.errors import ExportError
+from twinlens.training.tokenizers.configured import apply_config, id_of
+from twinlens.training.tokenizers.conversion import convert
+from twinlens.training.tokenizers.plain_specials import keep_specials_plain
 from twinlens.training.tokenizers.source import TOKENIZER_FILE, TokenizerSource, find_source, token_text
 from twinlens.training.tokenizers.tokenizer_export import TokenizerExport
 
@@ -47,8 +50,10 @@ def hugging_face_tokenizer(
     _refuse_left(found)
     path = found.find(TOKENIZER_FILE)
     if path is None:
-        raise ExportError(f"{found.name} has no {TOKENIZER_FILE}")
-    content = _read(path)
+        content, found = convert(found)
+    else:
+        content = _read(path)
+    apply_config(content, found)
     if strip_sep:
         _strip_sep(content, found)
     try:
@@ -63,6 +68,7 @@ def hugging_face_tokenizer(
         raise ExportError(f"the tokenizer of {found.name}: {error.errors()[0]['msg']}") from error
     # Cutting and padding are the manifest's.
     content["truncation"] = content["padding"] = None
+    keep_specials_plain(content)
     return TokenizerExport(json.dumps(content, ensure_ascii=False, sort_keys=True), spec)
 
 
@@ -71,8 +77,11 @@ def _read(path: Path) -> dict[str, Any]:
 
     try:
         text = path.read_text(encoding="utf-8")
-        # Through the library: checks the file, and brings what older versions wrote into today's form.
+        # Through the library: checks the file, and brings what older versions wrote into today's form. Not the scores,
+        # which it does not read to the last bit.
         content: dict[str, Any] = json.loads(Tokenizer.from_str(text).to_str())
+        if content["model"]["type"] == "Unigram":
+            content["model"]["vocab"] = json.loads(text)["model"]["vocab"]
     except Exception as error:  # tokenizers raises bare Exception
         raise ExportError(f"{path} is not a tokenizers file: {str(error).splitlines()[0][:200]}") from error
     return content
@@ -85,24 +94,12 @@ def _refuse_left(found: TokenizerSource) -> None:
             raise ExportError(f"the tokenizer of {found.name} has {side} = {found_side!r}; only right is served")
 
 
-def _id_of(content: dict[str, Any], token: str | None) -> int | None:
-    if token is None:
-        return None
-    for added in content["added_tokens"]:
-        if added["content"] == token:
-            return int(added["id"])
-    vocabulary = content["model"]["vocab"]
-    if isinstance(vocabulary, dict):
-        return vocabulary.get(token)
-    return next((i for i, (piece, _) in enumerate(vocabulary) if piece == token), None)
-
-
 def _pad_id(content: dict[str, Any], found: TokenizerSource, *, matters: bool) -> int:
     named = [token_text(found.config.get("pad_token"))]
     if content.get("padding"):
         named.append(content["padding"]["pad_token"])
     for token in (*named, *_PAD_SPELLINGS):
-        number = _id_of(content, token)
+        number = id_of(content, token)
         if number is not None:
             return number
     if matters:
@@ -113,7 +110,7 @@ def _pad_id(content: dict[str, Any], found: TokenizerSource, *, matters: bool) -
 def _strip_sep(content: dict[str, Any], found: TokenizerSource) -> None:
     """Puts id 0 in the separator's place: the text is cut at the same word, but another token ends it."""
     named = (token_text(found.config.get("sep_token")), *_SEP_SPELLINGS)
-    sep = next((number for token in named if (number := _id_of(content, token)) is not None), None)
+    sep = next((number for token in named if (number := id_of(content, token)) is not None), None)
     zero = next((each["content"] for each in content["added_tokens"] if each["id"] == 0), "0")
     if sep is None or not _replace_special(content["post_processor"] or {}, sep, zero):
         raise ExportError(f"the tokenizer of {found.name} ends a text with no separator that could be stripped")

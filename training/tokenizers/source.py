@@ -45,6 +45,19 @@ class TokenizerSource:
     file: Path | None
     config: dict[str, Any] = field(default_factory=dict)
 
+    @property
+    def model_type(self) -> str:
+        """What kind of model the folder belongs to, from its `config.json`."""
+        return str(self._read("config.json").get("model_type", ""))
+
+    @property
+    def sentence_transformers(self) -> dict[str, Any]:
+        """The settings of a sentence-transformers folder."""
+        return self._read("sentence_bert_config.json")
+
+    def _read(self, name: str) -> dict[str, Any]:
+        return {} if self.folder is None else _read_json(self.folder / name)
+
     def find(self, *names: str) -> Path | None:
         """The first of these files that is there."""
         if self.file is not None:
