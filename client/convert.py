@@ -191,6 +191,7 @@ def collection(wire: collection_pb2.Collection) -> types.Collection:
         image_vector_count=wire.image_vector_count,
         text_vector_count=wire.text_vector_count,
         create_time=_time(wire.create_time),
+        variants=tuple(wire.variants),
     )
 
 

@@ -90,12 +90,13 @@ def count_table(title: str, counts: Mapping[str, int]) -> Table:
 def collection_table(collections: Sequence[Collection]) -> Table:
     """One row a collection: its counts and its space."""
     table = _table("Collections")
-    for name in ("id", "items", "pictures", "captions", "dimension", "space", "created"):
+    for name in ("id", "items", "pictures", "captions", "dimension", "space", "computed by", "created"):
         table.add_column(name, justify="right" if name in {"items", "pictures", "captions", "dimension"} else "left")
     for each in collections:
         counts = (each.item_count, each.image_vector_count, each.text_vector_count, each.dimension)
         created = f"{each.create_time:%Y-%m-%d %H:%M} UTC"
-        table.add_row(_plain(each.id), *(f"{count:,}" for count in counts), each.space_id[:12], created)
+        variants = "; ".join(each.variants)
+        table.add_row(_plain(each.id), *(f"{count:,}" for count in counts), each.space_id[:12], variants, created)
     return table
 
 

@@ -149,6 +149,8 @@ class Collection:
     image_vector_count: int
     text_vector_count: int
     create_time: datetime
+    # What computed its vectors, such as "image int8 on cpu, text fp32 on cpu"; empty where it was not recorded.
+    variants: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

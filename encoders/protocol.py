@@ -50,3 +50,18 @@ class EncoderLike(Protocol):
     def encode_texts(self, tokens: Sequence[TokenisedText]) -> NDArray[np.float32]:
         """Embeds a batch of n prepared texts to unit vectors, shape (n, d)."""
         ...
+
+
+@runtime_checkable
+class HasVariant(Protocol):
+    """An encoder that says where its towers run and in which precision."""
+
+    @property
+    def variant(self) -> str:
+        """For records and logs: `image int8 on cpu, text fp32 on cpu`."""
+        ...
+
+
+def variant_of(encoder: EncoderLike) -> str:
+    """What computes an encoder's vectors; empty where it does not say."""
+    return encoder.variant if isinstance(encoder, HasVariant) else ""

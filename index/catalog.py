@@ -35,7 +35,14 @@ _ASIDE = "."  # no collection's id begins so: what is being made or removed is n
 class Catalog:
     """The collections under `root/collections/`. One process at a time; threads share one catalog."""
 
-    def __init__(self, root: str | Path, *, threads: int | None = None, engine: EngineFactory | None = None) -> None:
+    def __init__(
+        self,
+        root: str | Path,
+        *,
+        threads: int | None = None,
+        engine: EngineFactory | None = None,
+        variant: str = "",
+    ) -> None:
         """Takes the data folder, creating it if need be, and clears what a crash left half made or half removed.
 
         Args:
@@ -43,6 +50,7 @@ class Catalog:
             threads: How many OpenMP threads all searches together may use: they take turns. None leaves OpenMP's own
                 setting, and searches run side by side.
             engine: Another maker of engines than exact FAISS.
+            variant: What computes the vectors to come, for the record: `Encoder.variant`.
 
         Raises:
             CollectionBusy: another catalog, usually of another process, has it; the message says which.
@@ -51,6 +59,7 @@ class Catalog:
         self._folder = Path(root) / "collections"
         turn = threading.Lock()
         self._engine = engine or (lambda dimension: FlatIndex(dimension, threads=threads, turn=turn))
+        self._variant = variant
         self._open: dict[str, Collection] = {}
         self._changing = threading.Lock()
         self._closed = False
@@ -160,7 +169,7 @@ class Catalog:
             folder = self._folder / collection_id
             if not folder.is_dir():
                 raise CollectionNotFound(f"there is no collection {collection_id}")
-            found = Collection(folder, collection_id, engine=self._engine)
+            found = Collection(folder, collection_id, engine=self._engine, variant=self._variant)
             self._open[collection_id] = found
         return found
 

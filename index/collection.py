@@ -31,20 +31,21 @@ class Collection:
     meanwhile and see a vector before or after it, and after the write has returned always the new one.
     """
 
-    def __init__(self, folder: Path, collection_id: str, *, engine: EngineFactory) -> None:
+    def __init__(self, folder: Path, collection_id: str, *, engine: EngineFactory, variant: str = "") -> None:
         """Opens a collection and loads its vectors; `Catalog` does this.
 
         Args:
             folder: Where it lies; nobody else may have it open.
             collection_id: What it is called.
             engine: Makes the engines that search.
+            variant: What computes the vectors to come; kept with their generation.
 
         Raises:
             CorruptCollection: damaged, or of a newer schema.
             EngineUnavailable: the engine's package is not installed.
         """
         self.id = collection_id
-        self._state = CollectionState(folder, f"collection {collection_id}", engine)
+        self._state = CollectionState(folder, f"collection {collection_id}", engine, variant)
         self._refill = Refill(self._state)
 
     @property
@@ -97,6 +98,7 @@ class Collection:
                             for item in latest.values()
                         }
                         store.put_vectors(connection, loaded.generation.number, vectors)
+                        generations.note_variant(connection, loaded.generation.number, self._state.variant)
                     self._state.follow(loaded, vectors)
                     replaced = {row.blob for row in rows.values() if row.blob is not None}
             except BaseException:
@@ -238,6 +240,7 @@ class Collection:
             loaded = self._state.current()
             with self._state.database.read() as connection:
                 items = store.count_items(connection)
+                variants = generations.variants_of(connection, loaded.generation.number)
             return Stats(
                 id=self.id,
                 space_id=loaded.generation.space_id,
@@ -246,6 +249,7 @@ class Collection:
                 image_vectors=len(loaded.engines[Modality.IMAGE]),
                 text_vectors=len(loaded.engines[Modality.TEXT]),
                 created_s=self._state.created_s,
+                variants=variants,
             )
 
     def iter_vectors(

@@ -102,6 +102,18 @@ def insert_generation(connection: sqlite3.Connection, space_id: str, dimension: 
     return int(cursor.lastrowid or 0)
 
 
+def note_variant(connection: sqlite3.Connection, number: int, variant: str) -> None:
+    """Keeps what computed vectors of a generation; an empty name keeps nothing."""
+    if variant:
+        connection.execute("INSERT OR IGNORE INTO variants (generation, variant) VALUES (?, ?)", (number, variant))
+
+
+def variants_of(connection: sqlite3.Connection, number: int) -> tuple[str, ...]:
+    """What computed the vectors of a generation, in alphabetical order."""
+    rows = connection.execute("SELECT variant FROM variants WHERE generation = ? ORDER BY variant", (number,))
+    return tuple(str(row[0]) for row in rows)
+
+
 def set_active(connection: sqlite3.Connection, number: int) -> None:
     """Points the collection at a generation."""
     connection.execute("UPDATE collection SET active_generation = ?", (number,))

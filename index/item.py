@@ -72,3 +72,5 @@ class Stats:
     image_vectors: int
     text_vectors: int
     created_s: float
+    # What computed the active vectors, such as "image int8 on cpu, text fp32 on cpu"; several after a change of it.
+    variants: tuple[str, ...] = ()

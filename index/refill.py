@@ -70,6 +70,8 @@ class Refill:
                     if handed_out.get(item_id, row) == row
                 }
                 store.put_vectors(connection, generation, by_key)
+                if by_key:
+                    generations.note_variant(connection, generation, self._state.variant)
             for item_id in vectors:
                 handed_out.pop(item_id, None)
             if generation == loaded.generation.number:

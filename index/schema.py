@@ -10,14 +10,24 @@ from collections.abc import Mapping
 
 from twinlens.index.errors import CorruptCollection
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 
 # Vectors of 512 to 1,000 floats fit several to a page of this size; in 4 KiB pages each would spill over.
 PAGE_BYTES = 16384
 
+# `variants` names what computed vectors of a generation: precisions and providers of the towers. Nothing is known of
+# vectors from before it was kept.
+#
 # An item is in `embedded` once a generation has dealt with it, also when there was nothing to embed. Replacing an item
 # removes it there, and with it its vectors in every generation, which makes it missing in those being filled.
-_SCHEMA = """
+_VARIANTS = """
+CREATE TABLE variants (
+    generation INTEGER NOT NULL REFERENCES generations (number) ON DELETE CASCADE,
+    variant TEXT NOT NULL,
+    PRIMARY KEY (generation, variant)
+) STRICT, WITHOUT ROWID;
+"""
+_SCHEMA = f"""
 CREATE TABLE generations (
     number INTEGER PRIMARY KEY AUTOINCREMENT,
     space_id TEXT NOT NULL,
@@ -55,10 +65,10 @@ CREATE TABLE vectors (
     PRIMARY KEY (generation, item, modality),
     FOREIGN KEY (item, generation) REFERENCES embedded (item, generation) ON DELETE CASCADE
 ) STRICT, WITHOUT ROWID;
-"""
+{_VARIANTS}"""
 
 # From a schema number to the statements that lead to the next one.
-MIGRATIONS: Mapping[int, str] = {}
+MIGRATIONS: Mapping[int, str] = {1: _VARIANTS}
 
 
 def create(connection: sqlite3.Connection) -> None:

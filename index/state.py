@@ -31,21 +31,24 @@ class CollectionState:
         blobs: The originals.
         writing: Held from before a commit until the engines have followed it, so that both change in one order.
         created_s: When the collection was created, in seconds since the epoch.
+        variant: What computes the vectors to come, such as "image int8 on cpu"; kept with their generation.
     """
 
-    def __init__(self, folder: Path, name: str, engine: EngineFactory) -> None:
+    def __init__(self, folder: Path, name: str, engine: EngineFactory, variant: str = "") -> None:
         """Opens the files and loads the active vectors.
 
         Args:
             folder: Where the collection lies; nobody else may have it open.
             name: What to call it in errors.
             engine: Makes the engines that search.
+            variant: See above; empty where it is not known.
 
         Raises:
             CorruptCollection: damaged, or of a newer schema.
             EngineUnavailable: the engine's package is not installed.
         """
         self.name = name
+        self.variant = variant
         self.writing = threading.Lock()
         self._engine = engine
         self._gate = ReadWriteLock()  # held for reading by every call, for writing while closing

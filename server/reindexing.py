@@ -42,7 +42,7 @@ def reindex_folder(
     allow_many_files()
     bundle = bundle.expanduser().resolve()
     loaded = encoder if encoder is not None else load_encoder(bundle, settings, data)
-    catalog = open_catalog(data, settings)
+    catalog = open_catalog(data, settings, loaded)
 
     async def run() -> ReindexReport:
         app = Application(loaded, catalog, settings)

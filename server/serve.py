@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from twinlens.encoders.protocol import EncoderLike
+from twinlens.encoders.protocol import EncoderLike, variant_of
 from twinlens.server.core.active import StartError, open_data
 from twinlens.server.core.app import Application
 from twinlens.server.descriptors import allow_many_files
@@ -48,8 +48,7 @@ async def _serve(settings: Settings, encoder: EncoderLike | None) -> None:
         if settings.port_file is not None:
             _write_port(settings.port_file, server.address)
         manifest = loaded.manifest
-        variant = getattr(loaded, "variant", "")
-        log.info("space %s%s", manifest.space_id, f"; {variant}" if variant else "")
+        log.info("space %s; %s", manifest.space_id, variant_of(loaded) or "an encoder of the caller's")
         print(f"twinlens: serving {manifest.name}/{manifest.version} on {server.address}", file=sys.stderr, flush=True)  # noqa: T201
         await stop.wait()
         log.info("stopping; running calls have %.0f s to finish", settings.grace_s)

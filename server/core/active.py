@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from twinlens.encoders.errors import BundleError, RuntimeUnavailable
-from twinlens.encoders.protocol import EncoderLike
+from twinlens.encoders.protocol import EncoderLike, variant_of
 from twinlens.index.catalog import Catalog
 from twinlens.index.collection import Collection
 from twinlens.index.durable import replace_file
@@ -90,15 +90,20 @@ def _tuned(bundle: Path, threads: int, data: Path | None, *, anew: bool) -> Tune
     return measure(data, bundle, threads) if anew else recall(data, bundle, threads)
 
 
-def open_catalog(data: Path, settings: Settings) -> Catalog:
+def open_catalog(data: Path, settings: Settings, encoder: EncoderLike) -> Catalog:
     """Opens the collections of a data folder for this process alone.
+
+    Args:
+        data: The folder; made if missing.
+        settings: Threads.
+        encoder: What will compute vectors for them; its variant is kept with these.
 
     Raises:
         StartError: if another process holds the folder or it cannot be used.
     """
     try:
         data.mkdir(parents=True, exist_ok=True)
-        return Catalog(data, threads=thread_shares(settings).search)
+        return Catalog(data, threads=thread_shares(settings).search, variant=variant_of(encoder))
     except CollectionError as error:
         raise StartError(str(error)) from None
     except OSError as error:
@@ -171,7 +176,7 @@ def open_data(
             raise
         msg = f"{error} (named by {data / ACTIVE_NAME}; name another with --bundle DIR)"
         raise StartError(msg) from None
-    catalog = open_catalog(data, settings)
+    catalog = open_catalog(data, settings, loaded)
     try:
         space_id = loaded.manifest.space_id
         named = f"{loaded.manifest.name}/{loaded.manifest.version}"

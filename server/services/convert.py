@@ -85,6 +85,7 @@ def collection(stats: Stats) -> collection_pb2.Collection:
         image_vector_count=stats.image_vectors,
         text_vector_count=stats.text_vectors,
         create_time=timestamp(stats.created_s),
+        variants=stats.variants,
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from twinlens.encoders.protocol import variant_of
 from twinlens.server.core.app import Application
 from twinlens.server.core.errors import Code, ServiceError
 from twinlens.server.core.page import decode_token, page_size
@@ -37,4 +38,9 @@ class ModelService(model_pb2_grpc.ModelServiceServicer):
 
     def _model(self) -> model_pb2.Model:
         manifest = self._app.engine.manifest
-        return model_pb2.Model(info=convert.model_info(manifest), active=True, manifest_json=manifest.model_dump_json())
+        return model_pb2.Model(
+            info=convert.model_info(manifest),
+            active=True,
+            manifest_json=manifest.model_dump_json(),
+            variant=variant_of(self._app.engine.encoder),
+        )

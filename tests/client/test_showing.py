@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable
+from datetime import UTC, datetime
 
 import pytest
 from PIL import Image
 from rich.console import Console
 
 from tests.support.pictures import COLOURS, solid
-from twinlens.client import Classification, Hit, ItemError, LabelScore
+from twinlens.client import Classification, Collection, Hit, ItemError, LabelScore
 from twinlens.client.contact_sheet import contact_sheet
 from twinlens.client.progress import progress
-from twinlens.client.tables import count_table, hit_table, label_table
+from twinlens.client.tables import collection_table, count_table, hit_table, label_table
 
 
 def shown(*tables: object, width: int = 100) -> str:
@@ -138,3 +139,9 @@ def test_progress_on_a_terminal_is_a_bar_that_learns_the_total(monkeypatch: pyte
     assert "labelled" in buffer.getvalue()
     assert "a line" in buffer.getvalue()
     assert counted == [7]
+
+
+def test_a_table_of_collections_shows_what_computed_their_vectors() -> None:
+    variants = ("image int8 on cpu", "image fp32 on cpu")
+    made = Collection("photos", "s" * 64, 8, 3, 2, 1, datetime(2026, 1, 1, tzinfo=UTC), variants)
+    assert "image int8 on cpu; image fp32 on cpu" in shown(collection_table([made]), width=200)

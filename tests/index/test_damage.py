@@ -186,21 +186,21 @@ def test_a_database_of_a_newer_version_is_refused_and_left_alone(database: Path,
 
 def test_an_older_schema_is_brought_forward_step_by_step(database: Path) -> None:
     steps = {
-        1: "ALTER TABLE items ADD COLUMN a TEXT NOT NULL DEFAULT 'x'",
-        2: "CREATE TABLE b (c TEXT); INSERT INTO b SELECT a FROM items WHERE id = '7'",
+        SCHEMA_VERSION: "ALTER TABLE items ADD COLUMN a TEXT NOT NULL DEFAULT 'x'",
+        SCHEMA_VERSION + 1: "CREATE TABLE b (c TEXT); INSERT INTO b SELECT a FROM items WHERE id = '7'",
     }
     with closing(sqlite3.connect(database, isolation_level=None)) as connection:
         migrate(connection, "it", steps)
         migrate(connection, "it", steps)
-        assert connection.execute("PRAGMA user_version").fetchone() == (3,)
+        assert connection.execute("PRAGMA user_version").fetchone() == (SCHEMA_VERSION + 2,)
         assert connection.execute("SELECT c FROM b").fetchall() == [("x",)]
 
 
 def test_a_step_that_fails_leaves_the_schema_as_it_was(database: Path) -> None:
     with closing(sqlite3.connect(database, isolation_level=None)) as connection:
         with pytest.raises(sqlite3.Error):
-            migrate(connection, "it", {1: "CREATE TABLE b (c TEXT); SELECT nonsense FROM nowhere"})
-        assert connection.execute("PRAGMA user_version").fetchone() == (1,)
+            migrate(connection, "it", {SCHEMA_VERSION: "CREATE TABLE b (c TEXT); SELECT nonsense FROM nowhere"})
+        assert connection.execute("PRAGMA user_version").fetchone() == (SCHEMA_VERSION,)
         assert connection.execute("SELECT count(*) FROM sqlite_schema WHERE name = 'b'").fetchone() == (0,)
 
 

@@ -13,7 +13,7 @@ from tests.server.watched import WatchedEncoder
 from tests.support.fake_encoder import FakeEncoder
 from twinlens.server.core.active import StartError
 from twinlens.server.grpc_server import SERVICES
-from twinlens.v1 import model_pb2
+from twinlens.v1 import collection_pb2, model_pb2
 
 SERVING = health_pb2.HealthCheckResponse.SERVING
 NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
@@ -23,6 +23,19 @@ async def health(served: Running, service: str = "") -> int:
     stub = health_pb2_grpc.HealthStub(served.channel)
     reply = await stub.Check(health_pb2.HealthCheckRequest(service=service))
     return int(reply.status)
+
+
+async def test_the_precision_and_provider_are_told_and_kept_with_what_they_computed(data: Path) -> None:
+    class Reduced(FakeEncoder):
+        variant = "image int8 on cpu, text fp32 on cpu"
+
+    async with run_server(data, Reduced()) as served:
+        model = (await served.models.GetModel(model_pb2.GetModelRequest())).model
+        assert model.variant == Reduced.variant
+        await served.create()
+        await served.upsert(collection_pb2.NewItem(id="a", caption="red"))
+        request = collection_pb2.GetCollectionRequest(collection="photos")
+        assert list((await served.collections.GetCollection(request)).collection.variants) == [Reduced.variant]
 
 
 async def test_the_model_is_listed_and_found_by_name(served: Running) -> None:

@@ -27,7 +27,7 @@ from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__
 from twinlens.v1 import content_pb2 as twinlens_dot_v1_dot_content__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1ctwinlens/v1/collection.proto\x12\x0btwinlens.v1\x1a\x1cgoogle/protobuf/struct.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x19twinlens/v1/content.proto\"\xb9\x01\n\nCollection\x12\n\n\x02id\x18\x01 \x01(\t\x12\x10\n\x08space_id\x18\x02 \x01(\t\x12\x11\n\tdimension\x18\x03 \x01(\x05\x12\x12\n\nitem_count\x18\x04 \x01(\x03\x12\x1a\n\x12image_vector_count\x18\x05 \x01(\x03\x12\x19\n\x11text_vector_count\x18\x06 \x01(\x03\x12/\n\x0b\x63reate_time\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"\xd3\x01\n\x04Item\x12\n\n\x02id\x18\x01 \x01(\t\x12\x0b\n\x03uri\x18\x02 \x01(\t\x12\x0f\n\x07\x63\x61ption\x18\x03 \x01(\t\x12)\n\x08metadata\x18\x04 \x01(\x0b\x32\x17.google.protobuf.Struct\x12\x14\n\x0c\x63ontent_hash\x18\x05 \x01(\t\x12/\n\x0b\x63reate_time\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12/\n\x0bupdate_time\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"m\n\x07NewItem\x12\n\n\x02id\x18\x01 \x01(\t\x12\x0b\n\x03uri\x18\x02 \x01(\t\x12\x0f\n\x07\x63\x61ption\x18\x03 \x01(\t\x12)\n\x08metadata\x18\x04 \x01(\x0b\x32\x17.google.protobuf.Struct\x12\r\n\x05image\x18\x05 \x01(\x0c\"-\n\x17\x43reateCollectionRequest\x12\x12\n\ncollection\x18\x01 \x01(\t\"G\n\x18\x43reateCollectionResponse\x12+\n\ncollection\x18\x01 \x01(\x0b\x32\x17.twinlens.v1.Collection\"*\n\x14GetCollectionRequest\x12\x12\n\ncollection\x18\x01 \x01(\t\"D\n\x15GetCollectionResponse\x12+\n\ncollection\x18\x01 \x01(\x0b\x32\x17.twinlens.v1.Collection\"?\n\x16ListCollectionsRequest\x12\x11\n\tpage_size\x18\x01 \x01(\x05\x12\x12\n\npage_token\x18\x02 \x01(\t\"`\n\x17ListCollectionsResponse\x12,\n\x0b\x63ollections\x18\x01 \x03(\x0b\x32\x17.twinlens.v1.Collection\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"-\n\x17\x44\x65leteCollectionRequest\x12\x12\n\ncollection\x18\x01 \x01(\t\"\x1a\n\x18\x44\x65leteCollectionResponse\"M\n\x12UpsertItemsRequest\x12\x12\n\ncollection\x18\x01 \x01(\t\x12#\n\x05items\x18\x02 \x03(\x0b\x32\x14.twinlens.v1.NewItem\"T\n\rUpsertFailure\x12\x10\n\x08position\x18\x01 \x01(\x03\x12\n\n\x02id\x18\x02 \x01(\t\x12%\n\x05\x65rror\x18\x03 \x01(\x0b\x32\x16.twinlens.v1.ItemError\"\x99\x01\n\x13UpsertItemsResponse\x12%\n\x05model\x18\x01 \x01(\x0b\x32\x16.twinlens.v1.ModelInfo\x12\x14\n\x0cstored_count\x18\x02 \x01(\x03\x12,\n\x08\x66\x61ilures\x18\x03 \x03(\x0b\x32\x1a.twinlens.v1.UpsertFailure\x12\x17\n\x0ftruncated_count\x18\x04 \x01(\x03\"G\n\x0eGetItemRequest\x12\x12\n\ncollection\x18\x01 \x01(\t\x12\n\n\x02id\x18\x02 \x01(\t\x12\x15\n\rinclude_image\x18\x03 \x01(\x08\"A\n\x0fGetItemResponse\x12\x1f\n\x04item\x18\x01 \x01(\x0b\x32\x11.twinlens.v1.Item\x12\r\n\x05image\x18\x02 \x01(\x0c\"M\n\x10ListItemsRequest\x12\x12\n\ncollection\x18\x01 \x01(\t\x12\x11\n\tpage_size\x18\x02 \x01(\x05\x12\x12\n\npage_token\x18\x03 \x01(\t\"N\n\x11ListItemsResponse\x12 \n\x05items\x18\x01 \x03(\x0b\x32\x11.twinlens.v1.Item\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"5\n\x12\x44\x65leteItemsRequest\x12\x12\n\ncollection\x18\x01 \x01(\t\x12\x0b\n\x03ids\x18\x02 \x03(\t\",\n\x13\x44\x65leteItemsResponse\x12\x15\n\rdeleted_count\x18\x01 \x01(\x03\x32\xc3\x05\n\x11\x43ollectionService\x12_\n\x10\x43reateCollection\x12$.twinlens.v1.CreateCollectionRequest\x1a%.twinlens.v1.CreateCollectionResponse\x12V\n\rGetCollection\x12!.twinlens.v1.GetCollectionRequest\x1a\".twinlens.v1.GetCollectionResponse\x12\\\n\x0fListCollections\x12#.twinlens.v1.ListCollectionsRequest\x1a$.twinlens.v1.ListCollectionsResponse\x12_\n\x10\x44\x65leteCollection\x12$.twinlens.v1.DeleteCollectionRequest\x1a%.twinlens.v1.DeleteCollectionResponse\x12R\n\x0bUpsertItems\x12\x1f.twinlens.v1.UpsertItemsRequest\x1a .twinlens.v1.UpsertItemsResponse(\x01\x12\x44\n\x07GetItem\x12\x1b.twinlens.v1.GetItemRequest\x1a\x1c.twinlens.v1.GetItemResponse\x12J\n\tListItems\x12\x1d.twinlens.v1.ListItemsRequest\x1a\x1e.twinlens.v1.ListItemsResponse\x12P\n\x0b\x44\x65leteItems\x12\x1f.twinlens.v1.DeleteItemsRequest\x1a .twinlens.v1.DeleteItemsResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1ctwinlens/v1/collection.proto\x12\x0btwinlens.v1\x1a\x1cgoogle/protobuf/struct.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x19twinlens/v1/content.proto\"\xcb\x01\n\nCollection\x12\n\n\x02id\x18\x01 \x01(\t\x12\x10\n\x08space_id\x18\x02 \x01(\t\x12\x11\n\tdimension\x18\x03 \x01(\x05\x12\x12\n\nitem_count\x18\x04 \x01(\x03\x12\x1a\n\x12image_vector_count\x18\x05 \x01(\x03\x12\x19\n\x11text_vector_count\x18\x06 \x01(\x03\x12/\n\x0b\x63reate_time\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x10\n\x08variants\x18\x08 \x03(\t\"\xd3\x01\n\x04Item\x12\n\n\x02id\x18\x01 \x01(\t\x12\x0b\n\x03uri\x18\x02 \x01(\t\x12\x0f\n\x07\x63\x61ption\x18\x03 \x01(\t\x12)\n\x08metadata\x18\x04 \x01(\x0b\x32\x17.google.protobuf.Struct\x12\x14\n\x0c\x63ontent_hash\x18\x05 \x01(\t\x12/\n\x0b\x63reate_time\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12/\n\x0bupdate_time\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"m\n\x07NewItem\x12\n\n\x02id\x18\x01 \x01(\t\x12\x0b\n\x03uri\x18\x02 \x01(\t\x12\x0f\n\x07\x63\x61ption\x18\x03 \x01(\t\x12)\n\x08metadata\x18\x04 \x01(\x0b\x32\x17.google.protobuf.Struct\x12\r\n\x05image\x18\x05 \x01(\x0c\"-\n\x17\x43reateCollectionRequest\x12\x12\n\ncollection\x18\x01 \x01(\t\"G\n\x18\x43reateCollectionResponse\x12+\n\ncollection\x18\x01 \x01(\x0b\x32\x17.twinlens.v1.Collection\"*\n\x14GetCollectionRequest\x12\x12\n\ncollection\x18\x01 \x01(\t\"D\n\x15GetCollectionResponse\x12+\n\ncollection\x18\x01 \x01(\x0b\x32\x17.twinlens.v1.Collection\"?\n\x16ListCollectionsRequest\x12\x11\n\tpage_size\x18\x01 \x01(\x05\x12\x12\n\npage_token\x18\x02 \x01(\t\"`\n\x17ListCollectionsResponse\x12,\n\x0b\x63ollections\x18\x01 \x03(\x0b\x32\x17.twinlens.v1.Collection\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"-\n\x17\x44\x65leteCollectionRequest\x12\x12\n\ncollection\x18\x01 \x01(\t\"\x1a\n\x18\x44\x65leteCollectionResponse\"M\n\x12UpsertItemsRequest\x12\x12\n\ncollection\x18\x01 \x01(\t\x12#\n\x05items\x18\x02 \x03(\x0b\x32\x14.twinlens.v1.NewItem\"T\n\rUpsertFailure\x12\x10\n\x08position\x18\x01 \x01(\x03\x12\n\n\x02id\x18\x02 \x01(\t\x12%\n\x05\x65rror\x18\x03 \x01(\x0b\x32\x16.twinlens.v1.ItemError\"\x99\x01\n\x13UpsertItemsResponse\x12%\n\x05model\x18\x01 \x01(\x0b\x32\x16.twinlens.v1.ModelInfo\x12\x14\n\x0cstored_count\x18\x02 \x01(\x03\x12,\n\x08\x66\x61ilures\x18\x03 \x03(\x0b\x32\x1a.twinlens.v1.UpsertFailure\x12\x17\n\x0ftruncated_count\x18\x04 \x01(\x03\"G\n\x0eGetItemRequest\x12\x12\n\ncollection\x18\x01 \x01(\t\x12\n\n\x02id\x18\x02 \x01(\t\x12\x15\n\rinclude_image\x18\x03 \x01(\x08\"A\n\x0fGetItemResponse\x12\x1f\n\x04item\x18\x01 \x01(\x0b\x32\x11.twinlens.v1.Item\x12\r\n\x05image\x18\x02 \x01(\x0c\"M\n\x10ListItemsRequest\x12\x12\n\ncollection\x18\x01 \x01(\t\x12\x11\n\tpage_size\x18\x02 \x01(\x05\x12\x12\n\npage_token\x18\x03 \x01(\t\"N\n\x11ListItemsResponse\x12 \n\x05items\x18\x01 \x03(\x0b\x32\x11.twinlens.v1.Item\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"5\n\x12\x44\x65leteItemsRequest\x12\x12\n\ncollection\x18\x01 \x01(\t\x12\x0b\n\x03ids\x18\x02 \x03(\t\",\n\x13\x44\x65leteItemsResponse\x12\x15\n\rdeleted_count\x18\x01 \x01(\x03\x32\xc3\x05\n\x11\x43ollectionService\x12_\n\x10\x43reateCollection\x12$.twinlens.v1.CreateCollectionRequest\x1a%.twinlens.v1.CreateCollectionResponse\x12V\n\rGetCollection\x12!.twinlens.v1.GetCollectionRequest\x1a\".twinlens.v1.GetCollectionResponse\x12\\\n\x0fListCollections\x12#.twinlens.v1.ListCollectionsRequest\x1a$.twinlens.v1.ListCollectionsResponse\x12_\n\x10\x44\x65leteCollection\x12$.twinlens.v1.DeleteCollectionRequest\x1a%.twinlens.v1.DeleteCollectionResponse\x12R\n\x0bUpsertItems\x12\x1f.twinlens.v1.UpsertItemsRequest\x1a .twinlens.v1.UpsertItemsResponse(\x01\x12\x44\n\x07GetItem\x12\x1b.twinlens.v1.GetItemRequest\x1a\x1c.twinlens.v1.GetItemResponse\x12J\n\tListItems\x12\x1d.twinlens.v1.ListItemsRequest\x1a\x1e.twinlens.v1.ListItemsResponse\x12P\n\x0b\x44\x65leteItems\x12\x1f.twinlens.v1.DeleteItemsRequest\x1a .twinlens.v1.DeleteItemsResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -35,45 +35,45 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'twinlens.v1.collection_pb2'
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_COLLECTION']._serialized_start=136
-  _globals['_COLLECTION']._serialized_end=321
-  _globals['_ITEM']._serialized_start=324
-  _globals['_ITEM']._serialized_end=535
-  _globals['_NEWITEM']._serialized_start=537
-  _globals['_NEWITEM']._serialized_end=646
-  _globals['_CREATECOLLECTIONREQUEST']._serialized_start=648
-  _globals['_CREATECOLLECTIONREQUEST']._serialized_end=693
-  _globals['_CREATECOLLECTIONRESPONSE']._serialized_start=695
-  _globals['_CREATECOLLECTIONRESPONSE']._serialized_end=766
-  _globals['_GETCOLLECTIONREQUEST']._serialized_start=768
-  _globals['_GETCOLLECTIONREQUEST']._serialized_end=810
-  _globals['_GETCOLLECTIONRESPONSE']._serialized_start=812
-  _globals['_GETCOLLECTIONRESPONSE']._serialized_end=880
-  _globals['_LISTCOLLECTIONSREQUEST']._serialized_start=882
-  _globals['_LISTCOLLECTIONSREQUEST']._serialized_end=945
-  _globals['_LISTCOLLECTIONSRESPONSE']._serialized_start=947
-  _globals['_LISTCOLLECTIONSRESPONSE']._serialized_end=1043
-  _globals['_DELETECOLLECTIONREQUEST']._serialized_start=1045
-  _globals['_DELETECOLLECTIONREQUEST']._serialized_end=1090
-  _globals['_DELETECOLLECTIONRESPONSE']._serialized_start=1092
-  _globals['_DELETECOLLECTIONRESPONSE']._serialized_end=1118
-  _globals['_UPSERTITEMSREQUEST']._serialized_start=1120
-  _globals['_UPSERTITEMSREQUEST']._serialized_end=1197
-  _globals['_UPSERTFAILURE']._serialized_start=1199
-  _globals['_UPSERTFAILURE']._serialized_end=1283
-  _globals['_UPSERTITEMSRESPONSE']._serialized_start=1286
-  _globals['_UPSERTITEMSRESPONSE']._serialized_end=1439
-  _globals['_GETITEMREQUEST']._serialized_start=1441
-  _globals['_GETITEMREQUEST']._serialized_end=1512
-  _globals['_GETITEMRESPONSE']._serialized_start=1514
-  _globals['_GETITEMRESPONSE']._serialized_end=1579
-  _globals['_LISTITEMSREQUEST']._serialized_start=1581
-  _globals['_LISTITEMSREQUEST']._serialized_end=1658
-  _globals['_LISTITEMSRESPONSE']._serialized_start=1660
-  _globals['_LISTITEMSRESPONSE']._serialized_end=1738
-  _globals['_DELETEITEMSREQUEST']._serialized_start=1740
-  _globals['_DELETEITEMSREQUEST']._serialized_end=1793
-  _globals['_DELETEITEMSRESPONSE']._serialized_start=1795
-  _globals['_DELETEITEMSRESPONSE']._serialized_end=1839
-  _globals['_COLLECTIONSERVICE']._serialized_start=1842
-  _globals['_COLLECTIONSERVICE']._serialized_end=2549
+  _globals['_COLLECTION']._serialized_end=339
+  _globals['_ITEM']._serialized_start=342
+  _globals['_ITEM']._serialized_end=553
+  _globals['_NEWITEM']._serialized_start=555
+  _globals['_NEWITEM']._serialized_end=664
+  _globals['_CREATECOLLECTIONREQUEST']._serialized_start=666
+  _globals['_CREATECOLLECTIONREQUEST']._serialized_end=711
+  _globals['_CREATECOLLECTIONRESPONSE']._serialized_start=713
+  _globals['_CREATECOLLECTIONRESPONSE']._serialized_end=784
+  _globals['_GETCOLLECTIONREQUEST']._serialized_start=786
+  _globals['_GETCOLLECTIONREQUEST']._serialized_end=828
+  _globals['_GETCOLLECTIONRESPONSE']._serialized_start=830
+  _globals['_GETCOLLECTIONRESPONSE']._serialized_end=898
+  _globals['_LISTCOLLECTIONSREQUEST']._serialized_start=900
+  _globals['_LISTCOLLECTIONSREQUEST']._serialized_end=963
+  _globals['_LISTCOLLECTIONSRESPONSE']._serialized_start=965
+  _globals['_LISTCOLLECTIONSRESPONSE']._serialized_end=1061
+  _globals['_DELETECOLLECTIONREQUEST']._serialized_start=1063
+  _globals['_DELETECOLLECTIONREQUEST']._serialized_end=1108
+  _globals['_DELETECOLLECTIONRESPONSE']._serialized_start=1110
+  _globals['_DELETECOLLECTIONRESPONSE']._serialized_end=1136
+  _globals['_UPSERTITEMSREQUEST']._serialized_start=1138
+  _globals['_UPSERTITEMSREQUEST']._serialized_end=1215
+  _globals['_UPSERTFAILURE']._serialized_start=1217
+  _globals['_UPSERTFAILURE']._serialized_end=1301
+  _globals['_UPSERTITEMSRESPONSE']._serialized_start=1304
+  _globals['_UPSERTITEMSRESPONSE']._serialized_end=1457
+  _globals['_GETITEMREQUEST']._serialized_start=1459
+  _globals['_GETITEMREQUEST']._serialized_end=1530
+  _globals['_GETITEMRESPONSE']._serialized_start=1532
+  _globals['_GETITEMRESPONSE']._serialized_end=1597
+  _globals['_LISTITEMSREQUEST']._serialized_start=1599
+  _globals['_LISTITEMSREQUEST']._serialized_end=1676
+  _globals['_LISTITEMSRESPONSE']._serialized_start=1678
+  _globals['_LISTITEMSRESPONSE']._serialized_end=1756
+  _globals['_DELETEITEMSREQUEST']._serialized_start=1758
+  _globals['_DELETEITEMSREQUEST']._serialized_end=1811
+  _globals['_DELETEITEMSRESPONSE']._serialized_start=1813
+  _globals['_DELETEITEMSRESPONSE']._serialized_end=1857
+  _globals['_COLLECTIONSERVICE']._serialized_start=1860
+  _globals['_COLLECTIONSERVICE']._serialized_end=2567
 # @@protoc_insertion_point(module_scope)

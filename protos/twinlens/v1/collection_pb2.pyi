@@ -34,6 +34,7 @@ class Collection(_message.Message):
     IMAGE_VECTOR_COUNT_FIELD_NUMBER: _builtins.int
     TEXT_VECTOR_COUNT_FIELD_NUMBER: _builtins.int
     CREATE_TIME_FIELD_NUMBER: _builtins.int
+    VARIANTS_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     """Chosen by the user: 1 to 64 of a-z, 0-9, "-" and "_", starting with a letter or digit."""
     space_id: _builtins.str
@@ -50,6 +51,12 @@ class Collection(_message.Message):
     def create_time(self) -> _timestamp_pb2.Timestamp:
         """When it was created."""
 
+    @_builtins.property
+    def variants(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """What computed its active vectors, such as "image int8 on cpu, text fp32 on cpu": one for each change of it. Empty
+        where it was not recorded.
+        """
+
     def __init__(
         self,
         *,
@@ -60,10 +67,11 @@ class Collection(_message.Message):
         image_vector_count: _builtins.int = ...,
         text_vector_count: _builtins.int = ...,
         create_time: _timestamp_pb2.Timestamp | None = ...,
+        variants: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time", "dimension", b"dimension", "id", b"id", "image_vector_count", b"image_vector_count", "item_count", b"item_count", "space_id", b"space_id", "text_vector_count", b"text_vector_count"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time", "dimension", b"dimension", "id", b"id", "image_vector_count", b"image_vector_count", "item_count", b"item_count", "space_id", b"space_id", "text_vector_count", b"text_vector_count", "variants", b"variants"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

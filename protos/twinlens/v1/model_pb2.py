@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from twinlens.v1 import content_pb2 as twinlens_dot_v1_dot_content__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17twinlens/v1/model.proto\x12\x0btwinlens.v1\x1a\x19twinlens/v1/content.proto\"T\n\x05Model\x12$\n\x04info\x18\x01 \x01(\x0b\x32\x16.twinlens.v1.ModelInfo\x12\x0e\n\x06\x61\x63tive\x18\x02 \x01(\x08\x12\x15\n\rmanifest_json\x18\x03 \x01(\t\":\n\x11ListModelsRequest\x12\x11\n\tpage_size\x18\x01 \x01(\x05\x12\x12\n\npage_token\x18\x02 \x01(\t\"Q\n\x12ListModelsResponse\x12\"\n\x06models\x18\x01 \x03(\x0b\x32\x12.twinlens.v1.Model\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\" \n\x0fGetModelRequest\x12\r\n\x05model\x18\x01 \x01(\t\"5\n\x10GetModelResponse\x12!\n\x05model\x18\x01 \x01(\x0b\x32\x12.twinlens.v1.Model2\xa6\x01\n\x0cModelService\x12M\n\nListModels\x12\x1e.twinlens.v1.ListModelsRequest\x1a\x1f.twinlens.v1.ListModelsResponse\x12G\n\x08GetModel\x12\x1c.twinlens.v1.GetModelRequest\x1a\x1d.twinlens.v1.GetModelResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17twinlens/v1/model.proto\x12\x0btwinlens.v1\x1a\x19twinlens/v1/content.proto\"e\n\x05Model\x12$\n\x04info\x18\x01 \x01(\x0b\x32\x16.twinlens.v1.ModelInfo\x12\x0e\n\x06\x61\x63tive\x18\x02 \x01(\x08\x12\x15\n\rmanifest_json\x18\x03 \x01(\t\x12\x0f\n\x07variant\x18\x04 \x01(\t\":\n\x11ListModelsRequest\x12\x11\n\tpage_size\x18\x01 \x01(\x05\x12\x12\n\npage_token\x18\x02 \x01(\t\"Q\n\x12ListModelsResponse\x12\"\n\x06models\x18\x01 \x03(\x0b\x32\x12.twinlens.v1.Model\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\" \n\x0fGetModelRequest\x12\r\n\x05model\x18\x01 \x01(\t\"5\n\x10GetModelResponse\x12!\n\x05model\x18\x01 \x01(\x0b\x32\x12.twinlens.v1.Model2\xa6\x01\n\x0cModelService\x12M\n\nListModels\x12\x1e.twinlens.v1.ListModelsRequest\x1a\x1f.twinlens.v1.ListModelsResponse\x12G\n\x08GetModel\x12\x1c.twinlens.v1.GetModelRequest\x1a\x1d.twinlens.v1.GetModelResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -33,15 +33,15 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'twinlens.v1.model_pb2', _gl
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_MODEL']._serialized_start=67
-  _globals['_MODEL']._serialized_end=151
-  _globals['_LISTMODELSREQUEST']._serialized_start=153
-  _globals['_LISTMODELSREQUEST']._serialized_end=211
-  _globals['_LISTMODELSRESPONSE']._serialized_start=213
-  _globals['_LISTMODELSRESPONSE']._serialized_end=294
-  _globals['_GETMODELREQUEST']._serialized_start=296
-  _globals['_GETMODELREQUEST']._serialized_end=328
-  _globals['_GETMODELRESPONSE']._serialized_start=330
-  _globals['_GETMODELRESPONSE']._serialized_end=383
-  _globals['_MODELSERVICE']._serialized_start=386
-  _globals['_MODELSERVICE']._serialized_end=552
+  _globals['_MODEL']._serialized_end=168
+  _globals['_LISTMODELSREQUEST']._serialized_start=170
+  _globals['_LISTMODELSREQUEST']._serialized_end=228
+  _globals['_LISTMODELSRESPONSE']._serialized_start=230
+  _globals['_LISTMODELSRESPONSE']._serialized_end=311
+  _globals['_GETMODELREQUEST']._serialized_start=313
+  _globals['_GETMODELREQUEST']._serialized_end=345
+  _globals['_GETMODELRESPONSE']._serialized_start=347
+  _globals['_GETMODELRESPONSE']._serialized_end=400
+  _globals['_MODELSERVICE']._serialized_start=403
+  _globals['_MODELSERVICE']._serialized_end=569
 # @@protoc_insertion_point(module_scope)

@@ -28,10 +28,13 @@ class Model(_message.Message):
     INFO_FIELD_NUMBER: _builtins.int
     ACTIVE_FIELD_NUMBER: _builtins.int
     MANIFEST_JSON_FIELD_NUMBER: _builtins.int
+    VARIANT_FIELD_NUMBER: _builtins.int
     active: _builtins.bool
     """Whether requests are answered with it."""
     manifest_json: _builtins.str
     """The manifest (bundle.json), as JSON."""
+    variant: _builtins.str
+    """Where its towers run on this server and in which precision, such as "image int8 on cpu, text fp32 on cpu"."""
     @_builtins.property
     def info(self) -> _content_pb2.ModelInfo:
         """What identifies it."""
@@ -42,10 +45,11 @@ class Model(_message.Message):
         info: _content_pb2.ModelInfo | None = ...,
         active: _builtins.bool = ...,
         manifest_json: _builtins.str = ...,
+        variant: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["info", b"info"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["active", b"active", "info", b"info", "manifest_json", b"manifest_json"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["active", b"active", "info", b"info", "manifest_json", b"manifest_json", "variant", b"variant"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
