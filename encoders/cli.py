@@ -145,7 +145,8 @@ def embed(
 ) -> None:
     """Embed a folder of pictures, or rows of pictures and texts, into a file of unit vectors.
 
-    Exit code 0 when at least one item was embedded. What failed is listed in the file with its reason.
+    Exit code 0 when at least one item was embedded. What failed is listed in the file with its reason; texts longer
+    than the model reads are cut, and marked there.
     """
     from twinlens.encoders.cpus import allowed_cpus
     from twinlens.encoders.embed_stream import embed_stream
@@ -198,13 +199,15 @@ def embed(
         "embedded": len(results) - len(failures),
         "failed": len(failures),
         "skipped": items.skipped,
+        "truncated": sum(result.truncated for result in results if result.vector is not None),
         "seconds": round(time.monotonic() - started_s, 3),
     }
     if as_json:
         _print_json(facts)
     else:
+        cut = f", {facts['truncated']} texts longer than the model reads" if facts["truncated"] else ""
         typer.echo(
-            f"embedded {facts['embedded']} items, {facts['failed']} failed, {facts['skipped']} skipped, to {out}",
+            f"embedded {facts['embedded']} items{cut}, {facts['failed']} failed, {facts['skipped']} skipped, to {out}",
             err=True,
         )
     if facts["embedded"] == 0:

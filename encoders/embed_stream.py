@@ -22,11 +22,19 @@ _Prepared = NDArray[np.float32] | TokenisedText | str
 
 @dataclass(frozen=True, slots=True)
 class Embedded:
-    """One item's outcome: its unit vector, shape (d,), or the reason why there is none."""
+    """One item's outcome.
+
+    Attributes:
+        id: The item's.
+        vector: Its unit vector, shape (d,), or None.
+        reason: Why there is none.
+        truncated: The text was longer than the model's context and was cut.
+    """
 
     id: str
     vector: NDArray[np.float32] | None
     reason: str = ""
+    truncated: bool = False
 
 
 def embed_stream(
@@ -99,6 +107,11 @@ def _encode(encoder: EncoderLike, prepared: list[tuple[SourceItem, _Prepared]]) 
         rows = encoder.encode_texts([value for _, value in texts])
         vectors.update(zip((i for i, _ in texts), rows, strict=True))
     return [
-        Embedded(item.id, vectors.get(i), value if isinstance(value, str) else "")
+        Embedded(
+            item.id,
+            vectors.get(i),
+            value if isinstance(value, str) else "",
+            truncated=isinstance(value, TokenisedText) and value.truncated,
+        )
         for i, (item, value) in enumerate(prepared)
     ]

@@ -32,9 +32,11 @@ def check_writable(path: Path) -> None:
 def write_vectors(path: Path, results: Sequence[Embedded], manifest: Manifest) -> None:
     """Writes the outcome of `embed_stream` by the suffix of `path`.
 
-    `.npz` (loads with `allow_pickle=False`): `ids`, `vectors` float32 (n, d), `error_ids`, `error_reasons`, `space_id`.
-    `.parquet`: columns `id`, `vector` (list of float32, null for a failure) and `error` (null for a success), in the
-    order given; the schema's metadata names model and space.
+    `.npz` (loads with `allow_pickle=False`): `ids`, `vectors` float32 (n, d), `truncated` bool (n,), `error_ids`,
+    `error_reasons`, `space_id`, `model`.
+    `.parquet`: columns `id`, `vector` (list of float32), `truncated`, both null for a failure, and `error` (null for a
+    success), in the order given; the schema's metadata names model and space.
+    `truncated` marks texts that were longer than the model's context: the vector stands for their beginning.
 
     Raises:
         ValueError: if the suffix is neither.
@@ -57,6 +59,7 @@ def _npz(stream: BinaryIO, results: Sequence[Embedded], manifest: Manifest) -> N
         stream,
         ids=_strings([result.id for result in good]),
         vectors=_matrix(good, manifest.dimension),
+        truncated=np.array([result.truncated for result in good], dtype=np.bool_),
         error_ids=_strings([result.id for result in bad]),
         error_reasons=_strings([result.reason for result in bad]),
         space_id=np.array(manifest.space_id),
@@ -74,6 +77,9 @@ def _parquet(stream: BinaryIO, results: Sequence[Embedded], manifest: Manifest) 
         {
             "id": pa.array([result.id for result in results], type=pa.string()),
             "vector": vectors,
+            "truncated": pa.array(
+                [None if result.vector is None else result.truncated for result in results], pa.bool_()
+            ),
             "error": pa.array([result.reason if result.vector is None else None for result in results], pa.string()),
         }
     )

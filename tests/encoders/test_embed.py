@@ -113,7 +113,7 @@ class TestFiles:
     results = (
         Embedded("a", np.array([1, 0, 0, 0], np.float32)),
         Embedded("bad", None, "why: ü"),
-        Embedded("b 狗", np.array([0, 1, 0, 0], np.float32)),
+        Embedded("b 狗", np.array([0, 1, 0, 0], np.float32), truncated=True),
     )
 
     def test_npz(self, tmp_path: Path, encoder: FakeEncoder) -> None:
@@ -122,6 +122,7 @@ class TestFiles:
             assert found["ids"].tolist() == ["a", "b 狗"]
             assert found["vectors"].dtype == np.float32
             np.testing.assert_array_equal(found["vectors"], np.eye(4, dtype=np.float32)[:2])
+            assert found["truncated"].tolist() == [False, True]
             assert found["error_ids"].tolist() == ["bad"]
             assert found["error_reasons"].tolist() == ["why: ü"]
             assert str(found["space_id"]) == encoder.manifest.space_id
@@ -133,6 +134,7 @@ class TestFiles:
         assert table["id"].to_pylist() == ["a", "bad", "b 狗"]
         assert table["vector"].to_pylist() == [[1, 0, 0, 0], None, [0, 1, 0, 0]]
         assert table["error"].to_pylist() == [None, "why: ü", None]
+        assert table["truncated"].to_pylist() == [False, None, True]
         assert table.schema.metadata[b"twinlens.space_id"].decode() == encoder.manifest.space_id
 
     @pytest.mark.parametrize("suffix", [".npz", ".parquet"])
@@ -146,6 +148,7 @@ class TestFiles:
             with np.load(file, allow_pickle=False) as found:
                 assert found["vectors"].shape == (0, 4)
                 assert found["ids"].dtype.kind == "U"
+                assert found["truncated"].dtype == np.bool_
         else:
             assert pq.read_table(file)["vector"].null_count == len(kept)
 
@@ -201,6 +204,23 @@ class TestCommand:
         assert table["id"] == ["a.png", "gone", "line-3", "empty"]
         assert [vector is not None for vector in table["vector"]] == [True, False, True, False]
         assert table["error"] == [None, "the file does not exist", None, "the text is empty"]
+
+    @pytest.mark.parametrize("suffix", [".npz", ".parquet"])
+    def test_texts_that_were_cut_are_marked_and_counted(
+        self, tmp_path: Path, tiny_bundle: Path, suffix: str, capsys: Any
+    ) -> None:
+        rows = [{"text": "a red circle"}, {"text": "red " * 100}, {"text": "", "id": "empty"}, {"text": "dog " * 9000}]
+        (tmp_path / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)))
+        out = tmp_path / f"v{suffix}"
+        assert self.run(tmp_path / "rows.jsonl", tiny_bundle, out, "--json") == 0
+        assert json.loads(capsys.readouterr().out)["truncated"] == 2
+        if suffix == ".npz":
+            with np.load(out, allow_pickle=False) as found:
+                assert found["truncated"].tolist() == [False, True, True]
+        else:
+            assert pq.read_table(out)["truncated"].to_pylist() == [False, True, None, True]
+        assert self.run(tmp_path / "rows.jsonl", tiny_bundle, out) == 0
+        assert "embedded 3 items, 2 texts longer than the model reads" in capsys.readouterr().err
 
     def test_when_everything_fails_the_file_says_why_and_the_exit_code_is_1(
         self, tmp_path: Path, tiny_bundle: Path, capsys: Any
