@@ -8,6 +8,7 @@ from __future__ import annotations
 import io
 import warnings
 from dataclasses import dataclass
+from functools import cache
 from typing import Final
 
 import numpy as np
@@ -18,6 +19,7 @@ from twinlens.encoders import webp_header
 from twinlens.encoders.colour import to_srgb
 from twinlens.encoders.errors import InvalidImage
 from twinlens.encoders.gif_blocks import Box, first_frame
+from twinlens.encoders.heif_boxes import without_exif
 from twinlens.encoders.jpeg_segments import checked_jpeg
 from twinlens.encoders.png_chunks import bit_depth, checked_png
 from twinlens.encoders.sniff import READABLE, SNIFF_BYTES, sniff
@@ -98,7 +100,12 @@ def decode_picture(data: bytes, *, min_side: int | None = None, limits: DecodeLi
     kind = _readable_format(data)
     _silence_pillow()
     try:
-        return _decode(data, kind, min_side, limits)
+        try:
+            return _decode(data, kind, min_side, limits)
+        except ValueError as error:
+            if kind not in {"AVIF", "HEIF"} or "Exif" not in str(error):
+                raise
+            return _decode(without_exif(data), kind, min_side, limits)
     except InvalidImage:
         raise
     except Image.DecompressionBombError:
@@ -205,12 +212,14 @@ def _readable_format(data: bytes) -> str:
     return kind
 
 
+@cache
 def _heif_plugin() -> bool:
     try:
         import pillow_heif  # noqa: PLC0415 - an optional plug-in
     except ImportError:
         return False
     pillow_heif.register_heif_opener(thumbnails=False)
+    pillow_heif.options.DECODE_THREADS = 1
     return True
 
 

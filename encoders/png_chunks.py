@@ -19,7 +19,7 @@ _MAX_CHUNKS = 100_000
 _XMP_KEYWORD = b"XML:com.adobe.xmp\0"
 
 # Text may unpack a thousandfold; animation frames after the first are not wanted, nor are private chunks.
-_KEPT = frozenset({b"IHDR", b"PLTE", b"IDAT", b"IEND", b"tRNS", b"sRGB", b"gAMA", b"cHRM"})
+_KEPT = frozenset({b"IHDR", b"PLTE", b"IDAT", b"IEND"})
 
 
 def checked_png(data: bytes) -> bytes:
@@ -54,10 +54,9 @@ def checked_png(data: bytes) -> bytes:
             if not seen_pixels and data[_COLOUR_TYPE] == _INDEXED and not colours:
                 raise InvalidImage("the PNG is damaged: it has no palette")
             seen_pixels = True
-        elif kind == b"tRNS" and data[_COLOUR_TYPE] == _INDEXED and len(body) > colours:
-            continue  # not possible, and libpng ignores it
         if (
             kind in _KEPT
+            or (kind == b"tRNS" and _is_possible_transparency(len(body), data[_COLOUR_TYPE], colours))
             or (kind == b"eXIf" and len(body) <= _MAX_METADATA)
             or (kind == b"iTXt" and _is_plain_xmp(body))
             or (kind == b"iCCP" and _is_sound_profile(body))
@@ -97,6 +96,11 @@ def _chunks(data: bytes) -> Iterator[tuple[bytes, int, int]]:
     raise InvalidImage("the PNG has too many parts")
 
 
+def _is_possible_transparency(length: int, colour_type: int, colours: int) -> bool:
+    """Whether a transparent colour or opacities fit the colour type; Pillow fails on others, libpng skips them."""
+    return 0 < length <= colours if colour_type == _INDEXED else length == {0: 2, 2: 6}.get(colour_type)
+
+
 def _is_plain_xmp(body: memoryview) -> bool:
     """XMP may hold the orientation; only its uncompressed form is read."""
     head = bytes(body[: len(_XMP_KEYWORD) + 1])
@@ -113,7 +117,7 @@ def _is_sound_profile(body: memoryview) -> bool:
         unpacker.decompress(rest[1:], _MAX_PROFILE)
     except zlib.error:
         return False
-    return not unpacker.unconsumed_tail
+    return unpacker.eof
 
 
 def _check_header(header: bytes) -> None:

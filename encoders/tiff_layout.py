@@ -62,7 +62,7 @@ def unread(layout: Layout) -> str:
     form = _FORMATS.get(layout.get(_FORMAT, (1,))[0], "numbers of another kind")
     planes = ", in planes" if layout.get(_PLANAR) == (2,) else ""
     return (
-        f"this kind of TIFF is not read: {count} samples of {bits[0]} bits ({form}{planes}), "
+        f"this kind of TIFF is not read: {count} sample{'s' if count > 1 else ''} of {bits[0]} bits ({form}{planes}), "
         f"photometric {layout.get(_PHOTOMETRIC, (0,))[0]}, compression {layout.get(_COMPRESSION, (1,))[0]}"
     )
 

@@ -1,0 +1,126 @@
+"""HEIC, with the plug-in and without it."""
+
+from __future__ import annotations
+
+import io
+import subprocess
+import sys
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from tests.support.image_files import difference, encode, scene, swapped_profile
+from twinlens.encoders.decode import DecodeLimits, decode_image
+from twinlens.encoders.errors import InvalidImage
+
+pillow_heif = pytest.importorskip("pillow_heif")
+pillow_heif.register_heif_opener()
+
+# EXIF 2.3, table 6, as NumPy sees it: from the stored pixels to the upright ones.
+UPRIGHT: dict[int, Callable[[np.ndarray], np.ndarray]] = {
+    1: lambda a: a,
+    2: lambda a: a[:, ::-1],
+    3: lambda a: a[::-1, ::-1],
+    4: lambda a: a[::-1],
+    5: lambda a: a.transpose(1, 0, 2),
+    6: lambda a: np.rot90(a, -1),
+    7: lambda a: a[::-1, ::-1].transpose(1, 0, 2),
+    8: lambda a: np.rot90(a, 1),
+}
+HEIC = encode(scene(), "HEIF", quality=95, chroma=444)
+
+
+def exif(orientation: int) -> bytes:
+    tags = Image.Exif()
+    tags[0x0112] = orientation
+    return tags.tobytes()
+
+
+def test_a_photo_comes_close() -> None:
+    assert difference(decode_image(HEIC), scene()) < 4
+
+
+@pytest.mark.parametrize("orientation", UPRIGHT)
+def test_orientation_is_applied_exactly_once(orientation: int) -> None:
+    """The writer stores it as `irot` and `imir` boxes and keeps the EXIF: a reader that took both would turn twice."""
+    data = encode(scene(), "HEIF", quality=95, chroma=444, exif=exif(orientation))
+    assert (b"irot" in data or b"imir" in data) == (orientation > 1)
+    assert difference(decode_image(data), UPRIGHT[orientation](scene())) < 4
+
+
+@pytest.mark.parametrize("orientation", [3, 6, 8])
+def test_exif_alone_turns_nothing(orientation: int) -> None:
+    """The boxes alone count (ISO/IEC 23008-12, annex A): cameras write both, and browsers ignore the EXIF."""
+    plain = encode(scene(), "HEIF", quality=95, chroma=444, exif=exif(1))
+    marked = bytearray(plain)
+    start = plain.index(b"\x01\x12\0\x03\0\0\0\x01") if b"MM\0*" in plain else plain.index(b"\x12\x01\x03\0\x01\0\0\0")
+    marked[start + 8 : start + 10] = bytes([0, orientation]) if b"MM\0*" in plain else bytes([orientation, 0])
+    np.testing.assert_array_equal(decode_image(bytes(marked)), decode_image(plain))
+
+
+@pytest.mark.parametrize(
+    "block", [b"", b"Exif\0\0", b"Exif\0\0garbage", b"Exif\0\0II*\0\xff\xff\xff\xff", exif(6)[:-9]]
+)
+def test_broken_exif_never_costs_the_picture(block: bytes) -> None:
+    assert decode_image(encode(scene(), "HEIF", quality=95, exif=block)).size == scene().size
+
+
+def test_opacity_is_laid_over_white() -> None:
+    alpha = np.full((48, 64), 255, np.uint8)
+    alpha[:20] = 0
+    wanted = scene()
+    wanted[:20] = 255
+    decoded = decode_image(encode(np.dstack([scene(), alpha]), "HEIF", quality=100, chroma=444))
+    assert difference(decoded, wanted) < 6
+
+
+def test_the_main_picture_is_taken() -> None:
+    other = Image.fromarray(scene(seed=1)[::-1].copy())
+    data = encode(scene(), "HEIF", save_all=True, append_images=[other], quality=95, chroma=444)
+    assert difference(decode_image(data), scene()) < 4
+
+
+def test_ten_bits_are_scaled() -> None:
+    deep = (scene().astype(np.uint16) << 8).tobytes()
+    file = pillow_heif.from_bytes("RGB;16", (64, 48), deep)
+    stream = io.BytesIO()
+    file.save(stream, quality=95, chroma=444, bit_depth=10)
+    assert difference(decode_image(stream.getvalue()), scene()) < 4
+
+
+def test_another_colour_space_is_taken_to_srgb() -> None:
+    swapped = scene()[..., ::-1].copy()
+    data = encode(swapped, "HEIF", quality=95, chroma=444, icc_profile=swapped_profile())
+    assert difference(decode_image(data), scene()) < 5
+
+
+class TestRefusals:
+    @pytest.mark.parametrize("fraction", [0.05, 0.3, 0.6, 0.9])
+    def test_a_file_cut_short(self, fraction: float) -> None:
+        with pytest.raises(InvalidImage, match="HEIC"):
+            decode_image(HEIC[: int(len(HEIC) * fraction)])
+
+    def test_too_many_pixels_from_the_header(self) -> None:
+        with pytest.raises(InvalidImage, match="too many pixels"):
+            decode_image(HEIC, limits=DecodeLimits(max_pixels=64 * 48 - 1))
+
+    @pytest.mark.parametrize("size", [(30_000, 30_000), (9_990, 9_990), (0, 0)])
+    def test_a_size_that_the_data_does_not_have(self, size: tuple[int, int]) -> None:
+        data = bytearray(HEIC)
+        start = data.index(b"ispe") + 8
+        data[start : start + 8] = b"".join(side.to_bytes(4, "big") for side in size)
+        with pytest.raises(InvalidImage):
+            decode_image(bytes(data))
+
+    def test_without_the_plug_in_the_package_is_named(self) -> None:
+        script = (
+            "import sys; sys.modules['pillow_heif'] = None\n"
+            "from twinlens.encoders.decode import decode_image, InvalidImage\n"
+            "try: decode_image(sys.stdin.buffer.read())\n"
+            "except InvalidImage as refusal: print(refusal)"
+        )
+        done = subprocess.run([sys.executable, "-c", script], input=HEIC, capture_output=True, check=True, timeout=60)
+        assert b"pillow-heif" in done.stdout
+        assert b"HEIC" in done.stdout
