@@ -86,50 +86,76 @@ def parse_manifest(raw: bytes, where: str) -> Manifest:
         raise BundleError(msg) from error
 
 
-def verify_digests(path: str | Path, manifest: Manifest) -> None:
+def verify_digests(path: str | Path, manifest: Manifest, *, called: str = "") -> None:
     """Checks that every listed file is there with the listed size and SHA-256, and that the graphs read no other.
+
+    Args:
+        path: The bundle's folder.
+        manifest: Its manifest.
+        called: What to call the bundle in messages where the folder says nothing to people.
 
     Raises:
         BundleError: naming the first file that is not as it should be.
     """
     folder = Path(path)
-    for entry in manifest.files:
-        check_present(folder, entry)
-    for entry in manifest.files:
-        try:
-            found = sha256_of(folder / entry.path)
-        except OSError as error:
-            msg = f"bundle {folder}: {entry.path} cannot be read: {error.strerror or error}"
-            raise BundleError(msg) from error
-        if found != entry.sha256:
-            msg = f"bundle {folder} is corrupt: {entry.path} has SHA-256 {found[:12]}…, {entry.sha256[:12]}… expected"
-            raise BundleError(msg)
-    for tower in (manifest.image, manifest.text):
-        if tower is not None:
-            _check_side_files(folder, manifest, tower)
+    try:
+        for entry in manifest.files:
+            check_present(folder, entry)
+        for entry in manifest.files:
+            _check_digest(folder, entry)
+        for tower in (manifest.image, manifest.text):
+            if tower is not None:
+                _check_side_files(folder, manifest, tower)
+    except BundleError as error:
+        msg = f"bundle {called or folder} {error}{_way_out(folder)}"
+        raise BundleError(msg) from error
+
+
+def source_mark(folder: Path) -> Path:
+    """The file beside a copied bundle that holds the address it was copied from."""
+    return folder.parent / f".{folder.name}.source"
+
+
+def _way_out(folder: Path) -> str:
+    try:
+        source = source_mark(folder).read_text(encoding="utf-8").strip()
+    except (OSError, ValueError):
+        return ""
+    return f" (a copy of {source}; delete the folder {folder} and it is fetched anew)"
+
+
+def _check_digest(folder: Path, entry: FileEntry) -> None:
+    try:
+        found = sha256_of(folder / entry.path)
+    except OSError as error:
+        msg = f"cannot be read: {entry.path}: {error.strerror or error}"
+        raise BundleError(msg) from error
+    if found != entry.sha256:
+        msg = f"is corrupt: {entry.path} has SHA-256 {found[:12]}…, {entry.sha256[:12]}… expected"
+        raise BundleError(msg)
 
 
 def check_present(folder: Path, entry: FileEntry) -> None:
     """Checks that a file is there, inside the bundle and of the listed size, without reading it.
 
     Raises:
-        BundleError: naming the file.
+        BundleError: naming the file; the bundle is for the caller to name.
     """
     file = folder / entry.path
     try:
         size = file.stat().st_size if file.is_file() else None
         stays = file.resolve().is_relative_to(folder.resolve())
     except (OSError, RuntimeError) as error:  # RuntimeError: links that go in a circle
-        msg = f"bundle {folder}: {entry.path} cannot be read: {getattr(error, 'strerror', None) or error}"
+        msg = f"cannot be read: {entry.path}: {getattr(error, 'strerror', None) or error}"
         raise BundleError(msg) from error
     if size is None:
-        msg = f"bundle {folder} is incomplete: {entry.path} is missing"
+        msg = f"is incomplete: {entry.path} is missing"
         raise BundleError(msg)
     if not stays:
-        msg = f"bundle {folder}: {entry.path} is a link that leads outside the bundle; copy the file itself"
+        msg = f"is not whole: {entry.path} is a link that leads outside; copy the file itself"
         raise BundleError(msg)
     if size != entry.size:
-        msg = f"bundle {folder} is corrupt: {entry.path} has {size} bytes, {entry.size} expected"
+        msg = f"is corrupt: {entry.path} has {size} bytes, {entry.size} expected"
         raise BundleError(msg)
 
 
@@ -145,17 +171,21 @@ def read_beside(folder: Path, graph: str) -> list[str]:
 def _check_side_files(folder: Path, manifest: Manifest, tower: ImageTower | TextTower) -> None:
     listed = {entry.path for entry in manifest.files}
     for precision, graph in tower.files.by_precision().items():
-        read = read_beside(folder, graph)
+        try:
+            read = read_beside(folder, graph)
+        except BundleError as error:
+            msg = f"is not sound: {error}"
+            raise BundleError(msg) from error
         if missing := [path for path in read if path not in listed]:
-            msg = f"bundle {folder}: {graph} reads weights from {missing[0]}, which the manifest does not list"
+            msg = f"is not sound: {graph} reads weights from {missing[0]}, which the manifest does not list"
             raise BundleError(msg)
         if precision != "fp32":  # outside the space
             continue
         if uncounted := sorted(set(read).difference(weights_beside(tower.files, manifest.files))):
-            msg = f"bundle {folder}: {graph} reads weights from {uncounted[0]}, which space_id does not cover"
+            msg = f"is not sound: {graph} reads weights from {uncounted[0]}, which space_id does not cover"
             raise BundleError(msg)
         if idle := sorted(set(tower.files.side_files).difference(read)):
-            msg = f"bundle {folder}: {graph} does not read {idle[0]}, which the manifest counts as its weights"
+            msg = f"is not sound: {graph} does not read {idle[0]}, which the manifest counts as its weights"
             raise BundleError(msg)
 
 

@@ -54,10 +54,10 @@ def side_files(graph: Path) -> tuple[str, ...]:
         with graph.open("rb") as stream, mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as content:
             names = {_inside(name, graph) for name in _locations(content)}
     except OSError as error:
-        msg = f"{graph} cannot be read: {error.strerror or error}"
+        msg = f"{graph.name} cannot be read: {error.strerror or error}"
         raise BundleError(msg) from error
     except (ValueError, IndexError) as error:  # an empty file cannot be mapped: ValueError
-        msg = f"{graph} is not an ONNX graph: {error}"
+        msg = f"{graph.name} is not an ONNX graph: {error}"
         raise BundleError(msg) from error
     return tuple(sorted(names))
 
@@ -135,6 +135,6 @@ def _varint(content: mmap.mmap, at: int, end: int) -> tuple[int, int]:
 def _inside(name: str, graph: Path) -> str:
     """The name without `.` parts; refuses what leaves the graph's folder, also where it would come back."""
     if not name or name.startswith("/") or "\\" in name or "\0" in name or ":" in name or ".." in name.split("/"):
-        msg = f"{graph} reads weights from {name!r}, which is not a file below its folder"
+        msg = f"{graph.name} reads weights from {name!r}, which is not a file below its folder"
         raise BundleError(msg)
     return PurePosixPath(name).as_posix()

@@ -109,7 +109,8 @@ def copy_bundle(manifest: Manifest, raw: bytes, source: Path, destination: Path)
                 # With the rights that new files get: staging folders are often private.
                 shutil.copyfile(source / entry.path, target)
             (sibling / MANIFEST_NAME).write_bytes(raw)
-            verify_digests(sibling, manifest)  # the source was still while we copied
+            # The source was still while we copied.
+            verify_digests(sibling, manifest, called=str(source))
             place(sibling, destination)
     except OSError as error:
         # Perhaps somebody else published here meanwhile.
@@ -204,7 +205,11 @@ def _with_side_files(tower: Tower, staging: Path, files: tuple[FileEntry, ...]) 
     for precision, graph in tower.files.by_precision().items():
         if graph not in listed:
             continue  # the manifest will say so
-        read[precision] = read_beside(staging, graph)
+        try:
+            read[precision] = read_beside(staging, graph)
+        except BundleError as error:
+            msg = f"cannot publish {staging}: {error}"
+            raise BundleError(msg) from error
         if missing := [path for path in read[precision] if path not in listed]:
             msg = f"cannot publish {staging}: {graph} reads weights from {missing[0]}, which is not there"
             raise BundleError(msg)

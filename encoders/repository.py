@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import builtins
-import hashlib
-import os
 import re
-import secrets
-import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from twinlens.encoders.bundle import parse_manifest, read_manifest, verify_digests
+from twinlens.encoders.bundle import read_manifest, verify_digests
+from twinlens.encoders.copies import Copies
 from twinlens.encoders.errors import BundleError
 from twinlens.encoders.manifest import MANIFEST_NAME, NAME_PATTERN, Manifest
+from twinlens.encoders.publish import copy_bundle
+from twinlens.encoders.push import push
+from twinlens.encoders.stored_bundle import StoredBundle, one_line
+from twinlens.encoders.transfer import OnBytes, download, ignore_bytes
 
 _NAME = re.compile(NAME_PATTERN)
+# Kinds of address -> the extra that brings their file system.
+_EXTRAS = {"s3": "s3", "s3a": "s3", "gs": "gcs", "gcs": "gcs"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,13 +53,20 @@ class ModelRepository:
         import fsspec  # noqa: PLC0415 - servers with a plain --bundle never need it
 
         self.url = url
-        try:
-            self._fs, self._root = fsspec.url_to_fs(url)
-        except (ImportError, ValueError) as error:
-            msg = f"cannot open the model repository {url}: {(str(error).splitlines() or [''])[0]}"
-            raise BundleError(msg) from error
-        self._local = Path(self._root) if _is_local(self._fs) else None
-        self._cache = cache or _default_cache()
+        with one_line(f"cannot open the model repository {url}"):
+            try:
+                # Remembered listings would hide what others publish meanwhile.
+                self._fs, root = fsspec.url_to_fs(url, use_listings_cache=False)
+            except ImportError as error:
+                extra = _EXTRAS.get(url.partition("://")[0])
+                msg = f"cannot open the model repository {url}: " + (
+                    f"pip install 'twinlens[{extra}]'" if extra else str(error)
+                )
+                raise BundleError(msg) from error
+        self._root = root.rstrip("/")
+        self._local = Path(root) if _is_local(self._fs) else None
+        self._shown = self._root if self._local is not None else url.rstrip("/")
+        self._copies = Copies(url, cache)
 
     def list(self) -> builtins.list[Manifest]:
         """The readable bundles, by name, then by version from oldest to newest.
@@ -67,11 +77,21 @@ class ModelRepository:
         return [entry.manifest for entry in self.scan() if entry.manifest is not None]
 
     def scan(self) -> Iterator[Listed]:
-        """As `list`, but a bundle that cannot be read is listed too, with its problem."""
+        """As `list`, but a bundle that cannot be read is listed too, with its problem.
+
+        A folder without a manifest is none: it may be on its way, since the manifest is written last.
+        """
         for name in self._names():
-            for version in self._versions(name):
+            try:
+                versions = self._versions(name)
+            except BundleError as error:
+                yield Listed(name, "", None, str(error))
+                continue
+            for version in versions:
                 try:
-                    yield Listed(name, version, self.manifest(name, version))
+                    stored = self._stored(name, version)
+                    if (raw := stored.read()) is not None:
+                        yield Listed(name, version, stored.parse(raw))
                 except BundleError as error:
                     yield Listed(name, version, None, str(error))
 
@@ -81,97 +101,92 @@ class ModelRepository:
         Raises:
             BundleError: if there is no such bundle, or it is another than its folder says.
         """
-        version = version or self._newest(name)
-        where = f"{self._root}/{name}/{version}/{MANIFEST_NAME}"
-        try:
-            raw = self._fs.cat_file(where)
-        except FileNotFoundError:
-            msg = f"no model {name}/{version} in {self.url}"
-            raise BundleError(msg) from None
-        except Exception as error:  # each file system raises its own
-            msg = f"{where} cannot be read: {(str(error).splitlines() or [''])[0]}"
-            raise BundleError(msg) from error
-        manifest = parse_manifest(raw, where)
-        if (manifest.name, manifest.version) != (name, version):
-            msg = f"{where} is the manifest of {manifest.name}/{manifest.version}"
-            raise BundleError(msg)
-        return manifest
+        stored, raw = self._found(name, version)
+        return stored.parse(raw)
 
-    def fetch(self, name: str, version: str | None = None) -> Path:
+    def fetch(self, name: str, version: str | None = None, *, on_bytes: OnBytes = ignore_bytes) -> Path:
         """A local folder with the bundle: in place for a local repository, otherwise a checked copy in the cache.
 
+        The digests of a copy are checked when it is made. When it is found later, its manifest is compared with the
+        one in the repository and its files are looked at for presence and size; one that is not whole is made anew.
+
+        Args:
+            name: The model's name.
+            version: Its version; the newest if None.
+            on_bytes: Told of progress while a copy is made.
+
         Raises:
-            BundleError: if there is no such bundle, or its copy does not match its digests.
+            BundleError: if there is no such bundle, it cannot be copied, or its copy does not match its digests.
         """
-        version = version or self._newest(name)
+        stored, raw = self._found(name, version)
         if self._local is not None:
-            folder = self._local / name / version
-            if not folder.is_dir():
-                msg = f"no model {name}/{version} in {self.url}"
-                raise BundleError(msg)
-            return folder
-        manifest = self.manifest(name, version)
-        home = self._cache / hashlib.sha256(self.url.encode()).hexdigest()[:16]
-        folder = home / name / version
-        if folder.is_dir():
-            if read_manifest(folder) == manifest:
-                return folder
-            shutil.rmtree(folder)  # the address was filled anew
-        self._copy(manifest, folder)
-        return folder
+            return self._local / name / stored.version
+        manifest = stored.parse(raw)
 
-    def _copy(self, manifest: Manifest, folder: Path) -> None:
-        source = f"{self._root}/{manifest.name}/{manifest.version}"
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        sibling = folder.parent / f".{folder.name}.{secrets.token_hex(6)}.tmp"
-        try:
-            for path in (*(entry.path for entry in manifest.files), MANIFEST_NAME):
-                target = sibling / path
-                target.parent.mkdir(parents=True, exist_ok=True)
-                self._fs.get_file(f"{source}/{path}", str(target))
-            verify_digests(sibling, manifest)
-            try:
-                sibling.rename(folder)
-            except OSError:
-                if not (folder / MANIFEST_NAME).is_file():  # otherwise another process was first
-                    raise
-        except BundleError:
-            raise
-        except Exception as error:  # each file system raises its own
-            msg = f"cannot copy {source}: {(str(error).splitlines() or [type(error).__name__])[0]}"
-            raise BundleError(msg) from error
-        finally:
-            shutil.rmtree(sibling, ignore_errors=True)
+        def fill(folder: Path) -> None:
+            download(stored, manifest.files, folder, on_bytes)
+            (folder / MANIFEST_NAME).write_bytes(raw)
+            verify_digests(folder, manifest, called=stored.shown)
 
-    def _newest(self, name: str) -> str:
-        versions = self._versions(name) if _NAME.match(name) else []
-        if not versions:
-            msg = f"no model {name} in {self.url}"
-            raise BundleError(msg)
-        return versions[-1]
+        with one_line(f"cannot copy {stored.shown}"):
+            return self._copies.copy(manifest, raw, stored.shown, fill)
+
+    def push(self, folder: Path, *, on_bytes: OnBytes = ignore_bytes) -> Manifest:
+        """Publishes a bundle from a local folder here, under the name and version of its manifest.
+
+        Args:
+            folder: The bundle's folder.
+            on_bytes: Told of progress.
+
+        Returns:
+            The manifest of the bundle here; where the same bundle already is here, nothing is written.
+
+        Raises:
+            BundleError: if the bundle is not sound, another one is here, or the repository cannot be written.
+        """
+        manifest = read_manifest(folder)
+        verify_digests(folder, manifest)
+        raw = (folder / MANIFEST_NAME).read_bytes()
+        if self._local is not None:
+            return copy_bundle(manifest, raw, folder, self._local / manifest.name / manifest.version)
+        return push(folder, manifest, raw, self._stored(manifest.name, manifest.version), on_bytes)
+
+    def _stored(self, name: str, version: str) -> StoredBundle:
+        folder = f"{name}/{version}"
+        return StoredBundle(self._fs, f"{self._root}/{folder}", f"{self._shown}/{folder}", name, version)
+
+    def _found(self, name: str, version: str | None) -> tuple[StoredBundle, bytes]:
+        """A bundle and its manifest as written, of the newest version if none is given."""
+        versions = [version]
+        if version is None:
+            versions = list(reversed(self._versions(name))) if _NAME.match(name) else []
+        for each in versions:
+            if each is not None and _NAME.match(name) and _NAME.match(each):
+                stored = self._stored(name, each)
+                if (raw := stored.read()) is not None:
+                    return stored, raw
+        msg = f"no model {name}{'' if version is None else f'/{version}'} in {self.url}"
+        raise BundleError(msg)
 
     def _names(self) -> Sequence[str]:
-        try:
-            return sorted(self._folders(self._root))
-        except FileNotFoundError:
+        names = self._folders(self._root)
+        if names is None:
             msg = f"no model repository at {self.url}"
-            raise BundleError(msg) from None
-        except Exception as error:  # each file system raises its own
-            msg = f"the model repository {self.url} cannot be read: {(str(error).splitlines() or [''])[0]}"
-            raise BundleError(msg) from error
+            raise BundleError(msg)
+        return sorted(names)
 
     def _versions(self, name: str) -> Sequence[str]:
-        try:
-            found = self._folders(f"{self._root}/{name}")
-        except FileNotFoundError:
-            return []
-        with_manifest = [v for v in found if self._fs.exists(f"{self._root}/{name}/{v}/{MANIFEST_NAME}")]
-        return sorted(with_manifest, key=version_key)
+        """All folders of a model, also those without a manifest, oldest version first."""
+        return sorted(self._folders(f"{self._root}/{name}") or (), key=version_key)
 
-    def _folders(self, path: str) -> Sequence[str]:
-        entries: Sequence[Mapping[str, Any]] = self._fs.ls(path, detail=True)
-        names = [entry["name"].rstrip("/").rsplit("/", 1)[-1] for entry in entries if entry["type"] == "directory"]
-        return [name for name in names if _NAME.match(name)]
+    def _folders(self, path: str) -> Sequence[str] | None:
+        with one_line(f"the model repository {self.url} cannot be read"):
+            try:
+                entries: Sequence[Mapping[str, Any]] = self._fs.ls(path, detail=True)
+            except FileNotFoundError:
+                return None
+            names = [entry["name"].rstrip("/").rsplit("/", 1)[-1] for entry in entries if entry["type"] == "directory"]
+            return [name for name in names if _NAME.match(name)]
 
 
 def version_key(version: str) -> tuple[tuple[int, int, str], ...]:
@@ -183,8 +198,3 @@ def version_key(version: str) -> tuple[tuple[int, int, str], ...]:
 def _is_local(fs: Any) -> bool:
     protocol = fs.protocol if isinstance(fs.protocol, tuple | list) else (fs.protocol,)
     return "file" in protocol or "local" in protocol
-
-
-def _default_cache() -> Path:
-    base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-    return Path(base) / "twinlens" / "models"

@@ -159,7 +159,7 @@ def test_a_name_that_leaves_the_folder_is_refused(tmp_path: Path, name: str) -> 
 )
 def test_what_is_no_graph_is_one_line(tmp_path: Path, raw: bytes) -> None:
     (tmp_path / "g.onnx").write_bytes(raw)
-    with pytest.raises(BundleError, match=r"^\S+g\.onnx is not an ONNX graph: [^\n]+$"):
+    with pytest.raises(BundleError, match=r"^g\.onnx is not an ONNX graph: [^\n]+$"):
         side_files(tmp_path / "g.onnx")
 
 

@@ -125,7 +125,7 @@ class TestRemote:
 
     def test_a_file_missing_there_is_one_line(self, memory: str, tmp_path: Path) -> None:
         fsspec.filesystem("memory").rm("/models/tiny/1/text.onnx")
-        with pytest.raises(BundleError, match=r"^cannot copy [^\n]+$"):
+        with pytest.raises(BundleError, match=r"^bundle memory://models/tiny/1 is incomplete: text\.onnx is missing$"):
             ModelRepository(memory, tmp_path).fetch("tiny", "1")
 
     def test_a_manifest_that_points_outside_is_refused(self, memory: str, tmp_path: Path) -> None:
@@ -144,6 +144,14 @@ class TestRemote:
     def test_an_unknown_kind_of_address(self, url: str) -> None:
         with pytest.raises(BundleError, match=f"cannot open the model repository {url}"):
             ModelRepository(url)
+
+    def test_a_file_system_that_is_not_installed_is_named_by_its_extra(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        def missing(*_: Any, **__: Any) -> None:
+            raise ImportError("Install s3fs to access S3")
+
+        monkeypatch.setattr(fsspec, "url_to_fs", missing)
+        with pytest.raises(BundleError, match=r"^cannot open .*s3://bucket: pip install 'twinlens\[s3\]'$"):
+            ModelRepository("s3://bucket")
 
     def test_the_cache_lies_where_the_system_keeps_caches(
         self, memory: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -8,11 +8,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import onnx
 import pytest
 
 from tests.support.forged_bundle import forge
+from tests.support.small_bundle import keep_beside, stage
 from tests.support.tiny_bundle import TinyTowers, stage_tiny_bundle, tiny_draft
 from twinlens.encoders.bundle import read_manifest, verify_digests
 from twinlens.encoders.encoder import Encoder
@@ -26,23 +26,6 @@ LAYOUTS: dict[str, dict[str, Any]] = {
     "in a folder": {"location": "weights/w.bin"},
     "a file a tensor": {"all_tensors_to_one_file": False},
 }
-
-
-def stage(folder: Path, *, change: float = 0.0, **layout: Any) -> Path:
-    """A staging folder of an image-only bundle whose weights lie beside the graph."""
-    towers = TinyTowers()
-    towers.weight = towers.weight + np.float32(change)
-    stage_tiny_bundle(folder, towers, text=False)
-    keep_beside(folder / "image.onnx", **layout)
-    return folder
-
-
-def keep_beside(graph: Path, **layout: Any) -> None:
-    if "/" in str(layout.get("location", "")):
-        (graph.parent / layout["location"]).parent.mkdir(exist_ok=True)
-    model = onnx.load(str(graph))
-    # What shapes follow from has to stay in the graph: the runtime does not look for it elsewhere.
-    onnx.save_model(model, str(graph), save_as_external_data=True, size_threshold=64, **layout)
 
 
 def published(folder: Path, **layout: Any) -> Manifest:
