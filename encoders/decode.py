@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 from PIL import AvifImagePlugin, Image, ImageFile, UnidentifiedImageError
 
 from twinlens.encoders import webp_header
+from twinlens.encoders.avif_boxes import without_exif
 from twinlens.encoders.colour import to_srgb
 from twinlens.encoders.errors import InvalidImage
 from twinlens.encoders.gif_blocks import Box, first_frame
-from twinlens.encoders.heif_boxes import without_exif
 from twinlens.encoders.jpeg_segments import checked_jpeg
 from twinlens.encoders.png_chunks import bit_depth, checked_png
 from twinlens.encoders.sniff import READABLE, SNIFF_BYTES, sniff
@@ -103,7 +103,7 @@ def decode_picture(data: bytes, *, min_side: int | None = None, limits: DecodeLi
         try:
             return _decode(data, kind, min_side, limits)
         except ValueError as error:
-            if kind not in {"AVIF", "HEIF"} or "Exif" not in str(error):
+            if kind != "AVIF" or "Exif" not in str(error):
                 raise
             return _decode(without_exif(data), kind, min_side, limits)
     except InvalidImage:

@@ -1,4 +1,4 @@
-"""What libavif and libheif refuse sound pictures for: metadata they cannot read."""
+"""What libavif refuses a sound picture for: EXIF that it cannot read."""
 
 from __future__ import annotations
 
