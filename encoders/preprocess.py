@@ -39,7 +39,7 @@ def preprocess(rgb: NDArray[np.uint8], spec: PreprocessSpec) -> NDArray[np.float
 
 def preprocess_picture(picture: Image.Image, spec: PreprocessSpec) -> NDArray[np.float32]:
     """As `preprocess`, from a Pillow picture of mode RGB."""
-    return _normalise(fit(picture, spec), spec)
+    return normalise(fit(picture, spec), spec)
 
 
 def load_pixels(data: bytes, spec: PreprocessSpec, limits: DecodeLimits = DEFAULT_LIMITS) -> NDArray[np.float32]:
@@ -103,8 +103,13 @@ def _crop_offset(side: int, size: int) -> int:
     return round((side - size) / 2.0)
 
 
-def _normalise(picture: Image.Image, spec: PreprocessSpec) -> NDArray[np.float32]:
-    pixels = np.asarray(picture, dtype=np.float32) / np.float32(255.0)
-    pixels -= np.asarray(spec.mean, dtype=np.float32)
-    pixels /= np.asarray(spec.std, dtype=np.float32)
-    return np.ascontiguousarray(pixels.transpose(2, 0, 1))
+def normalise(picture: Image.Image, spec: PreprocessSpec) -> NDArray[np.float32]:
+    """(rgb / 255 - mean) / std as one multiplication and one addition a channel, within 1e-6 of doing it in steps.
+
+    Channels are taken apart by Pillow: NumPy is several times slower where neighbours lie three bytes apart.
+    """
+    pixels = np.empty((3, picture.height, picture.width), dtype=np.float32)
+    for plane, band, mean, std in zip(pixels, picture.split(), spec.mean, spec.std, strict=True):
+        np.multiply(np.asarray(band), np.float32(1 / (255 * std)), out=plane)
+        np.subtract(plane, np.float32(mean / std), out=plane)
+    return pixels
