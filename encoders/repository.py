@@ -104,6 +104,14 @@ class ModelRepository:
         stored, raw = self._found(name, version)
         return stored.parse(raw)
 
+    def holds(self, name: str, version: str) -> bool:
+        """Whether there is a bundle of this name and version, sound or not.
+
+        Raises:
+            BundleError: if the repository cannot be reached.
+        """
+        return bool(_NAME.match(name) and _NAME.match(version)) and self._stored(name, version).read() is not None
+
     def fetch(self, name: str, version: str | None = None, *, on_bytes: OnBytes = ignore_bytes) -> Path:
         """A local folder with the bundle: in place for a local repository, otherwise a checked copy in the cache.
 
