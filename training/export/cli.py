@@ -36,30 +36,48 @@ def starter(out: Out, as_json: AsJson = False) -> None:
 def pull(
     source: Annotated[
         str,
-        typer.Argument(metavar="NAME[:PRETRAINED]", help="An open_clip model with a published tag or a checkpoint."),
+        typer.Argument(
+            metavar="SOURCE", help="NAME[:TAG|:FILE] (open_clip), timm:NAME[.TAG][:FILE], or hf:FOLDER|OWNER/NAME."
+        ),
     ],
     out: Out,
+    tokenizer: Annotated[
+        str | None,
+        typer.Option(
+            "--tokenizer",
+            metavar="FOLDER|FILE|NAME",
+            help="The text tower's tokenizer, where the model names one on the hub and this machine cannot reach it.",
+        ),
+    ] = None,
     config: Annotated[
-        Path | None, typer.Option("--config", metavar="FILE", help="An open_clip model configuration (JSON).")
+        Path | None,
+        typer.Option("--config", metavar="FILE", help="An open_clip model configuration (JSON) that it does not list."),
+    ] = None,
+    weights_prefix: Annotated[
+        str | None,
+        typer.Option("--weights-prefix", metavar="TEXT", help="Which of several models in a checkpoint."),
     ] = None,
     name: Name = None,
     version: Version = None,
     as_json: AsJson = False,
 ) -> None:
-    """Make a bundle of an open_clip model: ViT-B-32:openai, or ViT-B-32:/path/to/checkpoint.pt."""
-    with for_people():
-        from twinlens.training.pull import parse_source
-        from twinlens.training.pull import pull as run
+    """Make a bundle of a model of open_clip, timm or Hugging Face, published or from a local checkpoint.
 
-        wanted = parse_source(source)
-        if wanted.pretrained is None:
-            typer.echo(
-                f"warning: no weights named ({source}:TAG or {source}:FILE), so they are RANDOM: good for trying out "
-                "formats and speed, not for searching",
-                err=True,
-            )
+    ViT-B-32:openai, ViT-B-32:/path/to/checkpoint.pt, timm:resnet18.a1_in1k, hf:/path/to/folder. Without a tag or a
+    file, weights are random. Preprocessing, tokenizer and scoring rule are the checkpoint's own; what cannot be
+    reproduced exactly is refused.
+    """
+    with for_people():
+        from twinlens.training.pull.families import pull as run
+        from twinlens.training.pull.source import Choices
+
         manifest = run(
-            wanted.model, wanted.pretrained, out, config=config, bundle_name=name, version=bundle_version(version, out)
+            source,
+            out,
+            Choices(config=config, tokenizer=tokenizer, weights_prefix=weights_prefix),
+            bundle_name=name,
+            version=bundle_version(version, out),
+            say=lambda line: typer.echo(f"warning: {line}", err=True),
         )
         _report(manifest, out, as_json=as_json)
 

@@ -108,14 +108,21 @@ def _strip(model: onnx_ir.Model) -> None:
 
 
 def _name_output(model: onnx_ir.Model) -> None:
-    """Calls the output `embedding`; the exporter gives an `nn.Embedding` inside the graph the same name."""
+    """Calls the output `embedding`; the exporter gives what comes from a layer `embedding` inside the same name."""
     from onnx_ir.traversal import RecursiveGraphIterator  # noqa: PLC0415
 
     (output,) = model.graph.outputs
+    others = [value for value in (*model.graph.inputs, *model.graph.initializers.values()) if value is not output]
     for node in RecursiveGraphIterator(model.graph):
-        for value in node.outputs:
-            if value.name == OUTPUT_NAME and value is not output:
-                value.name = f"{OUTPUT_NAME}_inner"
+        others += [value for value in node.outputs if value is not output]
+    taken = {value.name for value in others}
+    for value in others:
+        if value.name == OUTPUT_NAME:
+            number = 1
+            while (free := f"{OUTPUT_NAME}_{number}") in taken:
+                number += 1
+            value.name = free
+            taken.add(free)
     output.name = OUTPUT_NAME
 
 

@@ -42,7 +42,10 @@ def test_export_writes_a_bundle_whose_version_is_its_folders_number(
     [
         (["export", "none.pt"], "no checkpoint at none.pt"),
         (["pull", "no-such-model:tag"], "open_clip knows no model 'no-such-model'; its names: open_clip.list_models()"),
-        (["pull", ":tag"], "no model name in ':tag': write NAME, NAME:TAG or NAME:/path/to/checkpoint.pt"),
+        (
+            ["pull", ":tag"],
+            "no model name in ':tag': write NAME, NAME:TAG, NAME:/path/to/checkpoint.pt, timm:NAME or hf:FOLDER",
+        ),
     ],
 )
 def test_what_cannot_be_done_is_one_clear_line(

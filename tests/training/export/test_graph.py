@@ -90,3 +90,29 @@ def test_weights_past_the_protobuf_limit_go_to_a_file_beside_the_graph(
     (found,) = onnxruntime.InferenceSession(path).run(None, ids)
     (expected,) = onnxruntime.InferenceSession(exported).run(None, ids)
     np.testing.assert_array_equal(found, expected)
+
+
+class TwoEmbeddings(nn.Module):
+    """Layers whose values the exporter calls `embedding`, one of them of a parameter that is used as it is."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.patch = nn.Module()
+        self.patch.embedding = nn.Embedding(11, 4)
+        self.embedding = nn.Parameter(torch.ones(4))
+
+    def forward(self, input_ids: Tensor) -> Tensor:
+        first: Tensor = self.patch.embedding(input_ids)  # type: ignore[operator]
+        return (first + self.embedding).mean(dim=1)
+
+
+def test_any_value_may_be_called_embedding_inside(tmp_path: Path) -> None:
+    module = TwoEmbeddings().eval()
+    export_graph(module, INPUTS, tmp_path / "text.onnx")
+    session = onnxruntime.InferenceSession(tmp_path / "text.onnx")
+    assert [entry.name for entry in session.get_outputs()] == ["embedding"]
+    ids = np.array([[1, 2, 3]])
+    with torch.no_grad():
+        np.testing.assert_allclose(
+            session.run(None, {"input_ids": ids})[0], module(torch.from_numpy(ids)).numpy(), atol=1e-6
+        )

@@ -1,0 +1,80 @@
+"""From what a user names to a published bundle."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from twinlens.encoders.manifest import Lineage, Manifest
+from twinlens.training.export.bundle import About, check_destination, publish_towers
+from twinlens.training.pull.pulled import PulledTowers, Say
+from twinlens.training.pull.source import Choices, Source, parse_source
+
+
+def _silent(_: str) -> None:
+    return
+
+
+def pull(
+    source: str | Source,
+    out: Path,
+    choices: Choices | None = None,
+    *,
+    bundle_name: str | None = None,
+    version: str = "1",
+    say: Say = _silent,
+) -> Manifest:
+    """Publishes a model of open_clip, timm or transformers as a bundle.
+
+    Preprocessing, tokenizer, activation and scoring rule are the checkpoint's own. What cannot be reproduced exactly
+    is refused before anything is built.
+
+    Args:
+        source: `ViT-B-32:openai`, `ViT-B-32:/path/to/checkpoint.pt`, `timm:resnet18`, `hf:FOLDER`, …
+        out: The bundle's folder.
+        choices: A model configuration, a tokenizer, a prefix of weights.
+        bundle_name: The bundle's name; by default the model's and the tag's.
+        version: The bundle's version.
+        say: Told, in one line each, what a user should know beside the result.
+
+    Raises:
+        ExportError: if the model, its weights or its tokenizer cannot be had or do not fit, or the exported graphs do
+            not agree with torch.
+        BundleError: if `out` holds another bundle.
+    """
+    check_destination(out)
+    pulled = towers_of(parse_source(source) if isinstance(source, str) else source, choices or Choices(), say)
+    about = About(
+        name=_bundle_name(bundle_name or pulled.name),
+        version=version,
+        scoring=pulled.scoring,
+        lineage=Lineage(method=pulled.method),
+        description=pulled.method,
+    )
+    return publish_towers(pulled.image, pulled.text, about, out)
+
+
+def towers_of(source: Source, choices: Choices, say: Say) -> PulledTowers:
+    """The towers of what a user names.
+
+    Raises:
+        ExportError: as `pull`.
+    """
+    # Each family brings its own heavy library.
+    match source.family:
+        case "open_clip":
+            from twinlens.training.pull.open_clip_models import open_clip_model  # noqa: PLC0415
+
+            return open_clip_model(source, choices, say)
+        case "timm":
+            from twinlens.training.pull.timm_models import timm_model  # noqa: PLC0415
+
+            return timm_model(source, choices, say)
+        case "hf":
+            from twinlens.training.pull.hub_folders import hub_folder  # noqa: PLC0415
+
+            return hub_folder(source, choices, say)
+
+
+def _bundle_name(name: str) -> str:
+    safe = "".join(c if (c.isalnum() and c.isascii()) or c in "._-" else "-" for c in name).lstrip("._-")
+    return safe[:128] or "model"

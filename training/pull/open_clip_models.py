@@ -1,0 +1,207 @@
+"""open_clip's models: CLIP, SigLIP, CoCa and their kin, with timm and transformers towers inside."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from twinlens.training.errors import first_line
+from twinlens.training.export.errors import ExportError
+from twinlens.training.export.open_clip_towers import open_clip_towers, scoring_rule
+from twinlens.training.pull.checkpoints import Weights, fit_weights, read_weights, without_prefix
+from twinlens.training.pull.hub import hub_file, published_weights
+from twinlens.training.pull.open_clip_config import OpenClipConfig, built_in, check_pictures, from_file
+from twinlens.training.pull.preprocessing import from_open_clip
+from twinlens.training.pull.pulled import RANDOM_WEIGHTS, PulledTowers, Say
+from twinlens.training.pull.source import Choices, Source, weights_file, weights_label
+from twinlens.training.pull.tokenizer_choice import check_vocabulary, open_clip_tokenizer
+
+_TAGS_SHOWN = 6
+# Constants and buffers that older versions kept among the weights.
+_DROPPED = ("attn_mask", "text.attn_mask", "text.transformer.embeddings.position_ids", "text_decoder.")
+_RESNET_BUFFERS = "num_batches_tracked"
+
+
+def open_clip_model(source: Source, choices: Choices, say: Say) -> PulledTowers:
+    """Builds a model that open_clip lists, or one of a configuration file, with its weights.
+
+    Raises:
+        ExportError: if the configuration, the tokenizer or the weights cannot be had or do not fit.
+    """
+    config = from_file(source.model, choices.config) if choices.config else built_in(source.model)
+    return open_clip_from(config, source, choices, say)
+
+
+def open_clip_from(config: OpenClipConfig, source: Source, choices: Choices, say: Say) -> PulledTowers:
+    """Builds the model of a configuration; `source.weights` says with which weights.
+
+    Raises:
+        ExportError: as `open_clip_model`.
+    """
+    check_pictures(config)
+    tokenizer = open_clip_tokenizer(config, choices.tokenizer)
+    tag_cfg = _tag(source) if choices.config is None else {}
+    weights = _weights(source, tag_cfg, choices, say)
+    model_cfg = _model_cfg(config, tag_cfg, weights, choices)
+    model = _build(config, model_cfg)
+    if weights is not None:
+        _fit(model, weights, choices.weights_prefix)
+    text_tower: Any = getattr(model, "text", model)
+    if model_cfg["text_cfg"].get("hf_model_name"):
+        check_vocabulary(tokenizer, int(text_tower.vocab_size), config.name)
+        if tokenizer.spec.pad_id != text_tower.config.pad_token_id:
+            raise ExportError(
+                f"the tokenizer pads with id {tokenizer.spec.pad_id}, the text tower of {config.name} masks "
+                f"{text_tower.config.pad_token_id}: it belongs to another model"
+            )
+    preprocess = from_open_clip(_preprocess_cfg(config, source, tag_cfg, model))
+    image, text = open_clip_towers(model, preprocess, tokenizer.spec, tokenizer.json, model_cfg)
+    label = weights_label(source.weights)
+    method = f"open_clip {config.name}" + (f":{label}" if source.weights else ", random weights")
+    return PulledTowers(image, text, f"{config.name}-{label}", method, scoring_rule(model))
+
+
+def _tag(source: Source) -> dict[str, Any]:
+    """What open_clip lists for a published tag; empty for a file and for random weights.
+
+    Raises:
+        ExportError: if the model has no such tag.
+    """
+    import open_clip  # noqa: PLC0415 - seconds
+    from open_clip.pretrained import get_pretrained_cfg  # noqa: PLC0415
+
+    if source.weights is None:
+        return {}
+    found: dict[str, Any] = dict(get_pretrained_cfg(source.model, source.weights) or {})
+    if found or weights_file(source.weights) is not None:
+        return found
+    tags = open_clip.list_pretrained_tags_by_model(source.model)
+    known = ", ".join(tags[:_TAGS_SHOWN]) + (", …" if len(tags) > _TAGS_SHOWN else "") if tags else "none"
+    raise ExportError(f"{source.model} has no published weights {source.weights!r}; known: {known}")
+
+
+def _weights(source: Source, tag_cfg: dict[str, Any], choices: Choices, say: Say) -> Weights | None:
+    if source.weights is None:
+        say(RANDOM_WEIGHTS.format(source=source))
+        return None
+    if tag_cfg:
+        return read_weights(published_weights(source.model, source.weights, tag_cfg))
+    path = weights_file(source.weights)
+    if path is None:
+        raise ExportError(f"no checkpoint at {source.weights}")
+    weights = read_weights(path)
+    if not choices.config and not weights.openai:
+        _warn_of_the_other_gelu(source, say)
+    return weights
+
+
+def _warn_of_the_other_gelu(source: Source, say: Say) -> None:
+    """Weights do not say which GELU they were trained with, and the other one loads without an error.
+
+    Many a checkpoint was fine-tuned from `ViT-B-32:openai`, whose GELU is not that of the configuration `ViT-B-32`
+    (https://github.com/mlfoundations/open_clip/issues/771).
+    """
+    import open_clip  # noqa: PLC0415
+
+    twin = f"{source.model}-quickgelu"
+    if twin in open_clip.list_models():
+        say(f"computed with GELU; if the weights descend from OpenAI's, they need quick-GELU: pull {twin}:FILE")
+
+
+def _model_cfg(
+    config: OpenClipConfig, tag_cfg: dict[str, Any], weights: Weights | None, choices: Choices
+) -> dict[str, Any]:
+    cfg = copy.deepcopy(config.model_cfg)
+    if tag_cfg:
+        # open_clip only warns when a tag was trained with the other GELU; the vectors would be wrong.
+        cfg["quick_gelu"] = bool(tag_cfg.get("quick_gelu", False))
+    elif weights is not None and weights.openai:
+        cfg["quick_gelu"] = True
+    if cfg["text_cfg"].get("hf_model_name"):
+        cfg["text_cfg"]["hf_model_name"] = _architecture_folder(config, choices)
+    return cfg
+
+
+def _architecture_folder(config: OpenClipConfig, choices: Choices) -> str:
+    """A folder with the `config.json` of a transformers text tower; its weights are in open_clip's file."""
+    name = str(config.text_cfg["hf_model_name"])
+    folder = Path(choices.tokenizer or name).expanduser()
+    if (folder / "config.json").is_file():
+        return str(folder)
+    instead = f"put its config.json and tokenizer into a folder and name that with --tokenizer (text tower of {name})"
+    return str(hub_file(name, ["config.json"], instead).parent)
+
+
+def _build(config: OpenClipConfig, model_cfg: dict[str, Any]) -> nn.Module:
+    from open_clip.coca_model import CoCa  # noqa: PLC0415
+    from open_clip.model import CLIP, CustomTextCLIP  # noqa: PLC0415
+
+    cfg = copy.deepcopy(model_cfg)
+    custom_text = bool(cfg.pop("custom_text", False)) or bool(cfg["text_cfg"].get("hf_model_name"))
+    # The weights come from one file: pretrained parts would be downloaded only to be overwritten.
+    cfg["vision_cfg"]["timm_model_pretrained"] = False
+    if cfg["text_cfg"].get("hf_model_name"):
+        cfg["text_cfg"]["hf_model_pretrained"] = False
+    kind = CoCa if config.is_coca else CustomTextCLIP if custom_text else CLIP
+    try:
+        model: nn.Module = kind(**cfg)
+    except (TypeError, ValueError, KeyError, AssertionError, RuntimeError, OSError) as error:
+        raise ExportError(f"open_clip cannot build {config.name}: {first_line(error)}") from error
+    if config.is_coca:
+        del model.text_decoder  # writes captions; embeddings do not need it
+    return model
+
+
+def _fit(model: nn.Module, weights: Weights, prefix: str | None) -> None:
+    """As open_clip's `load_checkpoint`, less what it guesses.
+
+    Position embeddings of another size, which it resamples, and a missing `logit_bias`, which it takes to be zero, are
+    errors here: the vectors or the probabilities would not be the checkpoint's.
+    """
+    from open_clip.convert import convert_state_dict  # noqa: PLC0415
+    from open_clip.model import convert_to_custom_text_state_dict  # noqa: PLC0415
+
+    own = model.state_dict()
+    names = [*own, *(name.removeprefix("text.") for name in own)]
+    tensors = without_prefix(weights, dict.fromkeys(names), prefix)
+    tensors = convert_state_dict(model, tensors)
+    if "positional_embedding" in tensors and not hasattr(model, "positional_embedding"):
+        tensors = convert_to_custom_text_state_dict(tensors)
+    for scalar in ("logit_scale", "logit_bias"):
+        if scalar in tensors and scalar in own and tensors[scalar].numel() == own[scalar].numel():
+            tensors[scalar] = tensors[scalar].reshape(own[scalar].shape)
+    for name in own:
+        # Only training reads these counters, and OpenAI's archives lack them.
+        if name.endswith(_RESNET_BUFFERS):
+            tensors.setdefault(name, own[name])
+    fit_weights(model, Weights(tensors, weights.origin, weights.openai), prefix="", drop=_DROPPED)
+
+
+def _preprocess_cfg(
+    config: OpenClipConfig, source: Source, tag_cfg: dict[str, Any], model: nn.Module
+) -> dict[str, Any]:
+    """As open_clip resolves it; for a file, as all weights published for this name have it.
+
+    open_clip itself falls back to OpenAI's mean and deviation for any file, which are wrong for SigLIP.
+    """
+    from open_clip.transform import PreprocessCfg, merge_preprocess_dict  # noqa: PLC0415
+
+    stated = tag_cfg or ({} if config.preprocess_cfg else _common_preprocessing(source.model))
+    merged: dict[str, Any] = merge_preprocess_dict(
+        merge_preprocess_dict(PreprocessCfg(), stated), config.preprocess_cfg
+    )
+    merged["size"] = getattr(model.visual, "image_size", merged["size"])
+    return merged
+
+
+def _common_preprocessing(name: str) -> dict[str, Any]:
+    import open_clip  # noqa: PLC0415
+    from open_clip.pretrained import get_pretrained_cfg  # noqa: PLC0415
+
+    keys = ("mean", "std", "interpolation", "resize_mode")
+    found = [get_pretrained_cfg(name, tag) for tag in open_clip.list_pretrained_tags_by_model(name)]
+    kinds = [{key: cfg[key] for key in keys if cfg.get(key) is not None} for cfg in found]
+    return kinds[0] if kinds and all(kind == kinds[0] for kind in kinds) else {}

@@ -1,0 +1,36 @@
+"""What every family hands over: towers ready to export, and what to say of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from twinlens.encoders.manifest import ScoringRule
+from twinlens.training.export.towers import ImageExport, TextExport
+
+# Says something a user should know beside the result, one line.
+Say = Callable[[str], None]
+
+RANDOM_WEIGHTS = (
+    "no weights named ({source}:TAG or {source}:FILE), so they are RANDOM: good for trying out formats and speed, not "
+    "for searching"
+)
+
+
+@dataclass(frozen=True)
+class PulledTowers:
+    """A model as its towers.
+
+    Attributes:
+        image: The image tower, or None.
+        text: The text tower, or None.
+        name: A name for the bundle; characters that names may not have are replaced later.
+        method: Where the weights come from, for the lineage.
+        scoring: How cosines become probabilities.
+    """
+
+    image: ImageExport | None
+    text: TextExport | None
+    name: str
+    method: str
+    scoring: ScoringRule = field(default_factory=ScoringRule)

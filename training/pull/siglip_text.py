@@ -1,0 +1,46 @@
+"""What transformers does to a text before SigLIP's tokenizer, as a normaliser inside the tokenizer's own file.
+
+Its `SiglipTokenizer` lower-cases, drops punctuation and folds white space; its `Siglip2Tokenizer` lower-cases. That is
+close to open_clip's `canonicalize` but not the same: no repair of broken Unicode, no HTML entities, and an underscore
+is dropped where open_clip makes it a space. A folder of transformers keeps transformers' way.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+import string
+from pathlib import Path
+from typing import Any
+
+from twinlens.training.pull.transformers_models import read_json
+from twinlens.training.tokenizers import TokenizerExport
+
+_LOWER: dict[str, Any] = {"type": "Lowercase"}
+_PUNCTUATION: dict[str, Any] = {
+    "type": "Replace",
+    "pattern": {"Regex": f"[{re.escape(string.punctuation)}]"},
+    "content": "",
+}
+_FOLD: dict[str, Any] = {"type": "Replace", "pattern": {"Regex": r"\s+"}, "content": " "}
+_STRIP: dict[str, Any] = {"type": "Strip", "strip_left": True, "strip_right": True}
+_LOWER_ONLY = ("Siglip2Tokenizer", "GemmaTokenizer", "GemmaTokenizerFast")
+
+
+def with_siglip_clean_up(export: TokenizerExport, source: Path | str) -> TokenizerExport:
+    """Puts the clean-up before the tokenizer's own normaliser.
+
+    Args:
+        export: The tokenizer, whose spec cleans nothing.
+        source: Its folder; `tokenizer_config.json` names the class.
+    """
+    named = str(read_json(Path(source).expanduser() / "tokenizer_config.json").get("tokenizer_class") or "")
+    steps = [_LOWER] if named in _LOWER_ONLY else [_LOWER, _PUNCTUATION, _FOLD, _STRIP]
+    content = json.loads(export.json)
+    own = content.get("normalizer")
+    if own is not None and own != _LOWER and own.get("normalizers", [None])[0] != _LOWER:
+        content["normalizer"] = {"type": "Sequence", "normalizers": [*steps, own]}
+    elif own is None:
+        content["normalizer"] = {"type": "Sequence", "normalizers": steps}
+    return dataclasses.replace(export, json=json.dumps(content, ensure_ascii=False, sort_keys=True))
