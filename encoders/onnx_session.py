@@ -60,6 +60,8 @@ class OnnxSession:
         options.intra_op_num_threads = threads
         options.inter_op_num_threads = 1
         options.log_severity_level = 3
+        # It would keep a plan for every shape it meets, and is no faster.
+        options.enable_mem_pattern = False
         # Waiting threads would burn the CPUs that decoding needs.
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
         # TF32 keeps 10 bits of the mantissa: parity with the exporter would be left to luck.

@@ -44,9 +44,8 @@ def serve(
     There is no authentication and no encryption yet: whoever reaches the port may read and write everything.
     Keep it on 127.0.0.1, or behind something that checks who calls.
     """
-    from twinlens.server.core.active import StartError
     from twinlens.server.logs import configure_logging
-    from twinlens.server.serve import serve as run
+    from twinlens.server.native_threads import bound_native_threads
     from twinlens.server.settings import SettingsError, load_settings
 
     try:
@@ -66,6 +65,10 @@ def serve(
     except SettingsError as error:
         raise click.ClickException(str(error)) from None
     configure_logging(settings.log_level)
+    bound_native_threads(settings)  # before what follows loads NumPy
+    from twinlens.server.core.active import StartError
+    from twinlens.server.serve import serve as run
+
     try:
         run(settings)
     except StartError as error:

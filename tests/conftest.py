@@ -44,6 +44,16 @@ def tiny_bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
+def mid_bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a drawn bundle of 37 MB, large enough that leaks and kept shapes show; read-only for tests."""
+    from tests.support.mid_bundle import build_mid_bundle
+
+    folder = tmp_path_factory.mktemp("models") / "mid" / "1"
+    build_mid_bundle(folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
 def starter_bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The starter encoder's bundle, built once (about half a minute); read-only for tests."""
     from importlib.metadata import PackageNotFoundError, distribution

@@ -14,8 +14,8 @@ from twinlens.index.catalog import Catalog
 from twinlens.index.collection import Collection
 from twinlens.index.durable import replace_file
 from twinlens.index.errors import CollectionError
-from twinlens.server.core.app import thread_shares
 from twinlens.server.core.not_tuned import NotTuned
+from twinlens.server.core.thread_shares import thread_shares
 from twinlens.server.settings import Settings
 
 if TYPE_CHECKING:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import NamedTuple
 
-from twinlens.encoders.cpus import allowed_cpus
 from twinlens.encoders.protocol import EncoderLike
 from twinlens.index.catalog import Catalog
 from twinlens.index.collection import Collection
@@ -18,6 +16,7 @@ from twinlens.server.core.errors import invalid_argument
 from twinlens.server.core.labels import LabelCache
 from twinlens.server.core.pool import WorkerPool
 from twinlens.server.core.search import Searcher
+from twinlens.server.core.thread_shares import thread_shares
 from twinlens.server.core.upsert import Upserter
 from twinlens.server.settings import Settings
 
@@ -68,25 +67,3 @@ class Application:
         await self.engine.close()
         await asyncio.to_thread(self.io.close)
         await asyncio.to_thread(self.catalog.close)
-
-
-class ThreadShares(NamedTuple):
-    """How many threads each kind of work may use at a time."""
-
-    prepare: int
-    encode: int
-    search: int
-
-
-def thread_shares(settings: Settings) -> ThreadShares:
-    """Divides the CPUs this process may use: decoding and tokenising, the towers (in turns), FAISS (one search a time).
-
-    A quarter prepares: decoding a photo costs about a third of what a small tower takes for it. Each kind has at least
-    one thread, so with fewer than 8 CPUs there is one thread too many while a search runs, rather than one too few for
-    the towers at all other times.
-    """
-    cpus = allowed_cpus()
-    prepare = settings.prepare_threads or max(1, cpus // 4)
-    search = settings.search_threads or max(1, cpus // 8)
-    encode = settings.encode_threads or max(1, cpus - prepare - cpus // 8)
-    return ThreadShares(prepare, encode, search)

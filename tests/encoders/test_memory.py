@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 
 from tests.support import memory_curve
-from tests.support.mid_bundle import build_mid_bundle
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/statm").is_file(), reason="reads memory where Linux tells it")
 
@@ -23,13 +22,6 @@ PROVIDERS = (
     ),
 )
 FLAT = 0.10
-
-
-@pytest.fixture(scope="module")
-def mid_bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("models") / "mid" / "1"
-    build_mid_bundle(folder)
-    return folder
 
 
 def curve(what: str, bundle: Path, provider: str, marks: Sequence[int]) -> list[float]:

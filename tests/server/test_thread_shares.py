@@ -7,20 +7,20 @@ import pytest
 
 from tests.server.running import Running, picture, run_server
 from tests.server.watched import WatchedEncoder, until
-from twinlens.server.core import app
-from twinlens.server.core.app import thread_shares
+from twinlens.server.core import thread_shares as shares_module
+from twinlens.server.core.thread_shares import thread_shares
 from twinlens.server.settings import Settings
 
 
 @pytest.mark.parametrize("cpus", [8, 12, 16, 31, 64, 192])
 def test_all_kinds_of_work_together_use_the_cpus_there_are(cpus: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(app, "allowed_cpus", lambda: cpus)
+    monkeypatch.setattr(shares_module, "allowed_cpus", lambda: cpus)
     assert sum(thread_shares(Settings())) == cpus
 
 
 @pytest.mark.parametrize("cpus", [1, 2, 3, 4, 7])
 def test_few_cpus_leave_each_kind_of_work_one_thread(cpus: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(app, "allowed_cpus", lambda: cpus)
+    monkeypatch.setattr(shares_module, "allowed_cpus", lambda: cpus)
     shares = thread_shares(Settings())
     assert min(shares) == 1
     assert shares.prepare + shares.encode == max(2, cpus)
