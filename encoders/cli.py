@@ -7,7 +7,7 @@ import sys
 import time
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import click
 import typer
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from twinlens.encoders.embed_sources import Source
     from twinlens.encoders.encoder import Encoder
     from twinlens.encoders.runtime import Provider, RunPrecision
+    from twinlens.encoders.tuning import Measured
 
 __all__ = ["doctor", "embed", "models"]
 
@@ -123,23 +124,48 @@ def embed(
         raise click.ClickException(msg)
 
 
-def doctor(as_json: Json = False) -> None:
+def doctor(
+    bundle: Annotated[
+        str | None, typer.Option(help="Also check where and in which precisions this bundle reproduces its vectors.")
+    ] = None,
+    repository: Models = DEFAULT_REPOSITORY,
+    as_json: Json = False,
+) -> None:
     """Show versions, devices and CPUs, and say what is missing and how to install it."""
     from twinlens.encoders.doctor import diagnose
 
     found = diagnose()
+    checked = [] if bundle is None else _checked(bundle, repository)
     if as_json:
-        print_json(asdict(found))
+        print_json({**asdict(found), "bundle": [_parity_row(entry) for entry in checked]})
         return
     typer.echo(f"python           {found.python} on {found.platform}")
     typer.echo(f"CPUs             {found.cpus_allowed} allowed, {found.cpus_seen} seen")
-    typer.echo(f"runs models on   {', '.join(found.providers) or 'nothing: no onnxruntime'}")
+    typer.echo(f"processor        {found.cpu}: {' '.join(found.cpu_features) or 'features not told'}")
+    if not found.precisions:
+        typer.echo("runs models on   nothing: no onnxruntime")
+    for provider, precisions in found.precisions.items():
+        typer.echo(f"runs models on   {provider}: {', '.join(precisions)}")
     typer.echo(f"FAISS devices    {found.faiss_gpus or 'none, the CPU is used'}")
     typer.echo(f"reads            {', '.join(found.image_formats)}")
     for name, version in found.packages.items():
         typer.echo(f"{name:<16} {version}")
     for line in found.advice:
         typer.echo(f"missing for {line}")
+    for entry in checked:
+        what = f"{entry.tower} tower, {entry.choice.precision} on {entry.choice.provider}"
+        cosine = f"worst cosine to the trainer's vectors {entry.cosine:.6f}" if entry.cosine is not None else ""
+        typer.echo(f"{what}: {entry.problem or cosine}")
+
+
+def _checked(bundle: str, repository: str) -> list[Measured]:
+    from twinlens.encoders.tuning import tune
+
+    return or_fail(lambda: tune(locate(bundle, repository), batches=()))
+
+
+def _parity_row(entry: Measured) -> dict[str, Any]:
+    return {"tower": entry.tower, **asdict(entry.choice), "worst_cosine": entry.cosine, "problem": entry.problem}
 
 
 def _load(bundle: Path, provider: Provider, precision: RunPrecision, threads: int) -> Encoder:

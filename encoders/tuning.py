@@ -74,7 +74,7 @@ def tune(
     Args:
         folder: The bundle.
         threads: Threads of a tower, as they will be when it serves.
-        batches: Batch sizes to measure.
+        batches: Batch sizes to measure; with none, only parity is checked.
         report: Called with each result as it comes.
 
     Returns:
@@ -146,7 +146,7 @@ def _measure(
                 gains.append(seconds[0] / seconds[1])
         except BundleError as error:
             return Measured(tower, choice, problem=str(error))
-    gain = float(np.exp(np.mean(np.log(gains))))
+    gain = float(np.exp(np.mean(np.log(gains)))) if gains else 0.0
     return Measured(tower, choice, per_second, gain, report.image if tower == "image" else report.text)
 
 

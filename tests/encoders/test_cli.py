@@ -113,8 +113,16 @@ class TestDoctor:
     def test_json(self, capsys: Any) -> None:
         facts = json.loads(out(capsys, "doctor", "--json"))
         assert facts["cpus_allowed"] >= 1
-        assert "cpu" in facts["providers"]
+        assert facts["precisions"]["cpu"] == ["fp32", "fp16", "int8"]
+        assert facts["bundle"] == []
         assert {"JPEG", "PNG", "WebP", "AVIF"} <= set(facts["image_formats"])
+
+    def test_where_a_bundle_reproduces_its_vectors(self, capsys: Any, models: Path) -> None:
+        rows = json.loads(out(capsys, "doctor", "--bundle", str(models / "tiny" / "1"), "--json"))["bundle"]
+        assert {row["tower"] for row in rows} == {"image", "text"}
+        assert all(row["problem"] == "" and row["worst_cosine"] >= 0.98 for row in rows)
+        text = out(capsys, "doctor", "--bundle", str(models / "tiny" / "1"))
+        assert "image tower, fp32 on cpu: worst cosine to the trainer's vectors 1.000000" in text
 
     def test_says_how_to_add_what_is_missing(self, monkeypatch: pytest.MonkeyPatch) -> None:
         from twinlens.encoders import doctor
