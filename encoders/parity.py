@@ -84,16 +84,28 @@ def check_parity(encoder: EncoderLike, folder: Path, *, min_cosine: float = MIN_
         if manifest.image is not None:
             names = listing["images"]
             pixels = [encoder.prepare_image((folder / "images" / name).read_bytes()) for name in names]
-            found = encoder.encode_images(np.stack(pixels)) if pixels else np.zeros((0, manifest.dimension), np.float32)
+            found = _each([encoder.encode_images(part) for part in _first_alone(pixels)], manifest.dimension)
             image = _worst("image", names, found, embeddings["image_embeddings"], min_cosine)
         if manifest.text is not None:
             texts = listing["texts"]
-            found = encoder.encode_texts([encoder.prepare_text(text) for text in texts])
+            # One by one, as queries come: beside a long text a short one has as much padding as the window allows, and
+            # a tower that needs it would be right here and wrong ever after.
+            tokens = [encoder.prepare_text(text) for text in texts]
+            found = _each([encoder.encode_texts([each]) for each in tokens], manifest.dimension)
             text = _worst("text", texts, found, embeddings["text_embeddings"], min_cosine)
     except (OSError, InvalidImage, InvalidText) as error:
         msg = f"parity: an input of {folder} cannot be read: {error}"
         raise BundleError(msg) from error
     return ParityReport(image=image, text=text)
+
+
+def _first_alone(pixels: list[NDArray[np.float32]]) -> list[NDArray[np.float32]]:
+    """Batches of one and of the rest: a tower that looks at its neighbours in the batch is found out."""
+    return [np.stack(part) for part in (pixels[:1], pixels[1:]) if part]
+
+
+def _each(found: list[NDArray[np.float32]], dimension: int) -> NDArray[np.float32]:
+    return np.concatenate(found) if found else np.zeros((0, dimension), np.float32)
 
 
 def _read(folder: Path) -> tuple[dict[str, list[str]], dict[str, NDArray[np.float32]]]:

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image, ImageFilter
+from PIL import Image, ImageCms, ImageFilter
 
 _SEED = 20260101
 
@@ -24,10 +24,11 @@ DEFAULT_PARITY_TEXTS: Final[tuple[str, ...]] = (
 
 
 def default_parity_images() -> dict[str, bytes]:
-    """Eight small encoded pictures by file name, drawn from a fixed seed.
+    """Ten small encoded pictures by file name, drawn from a fixed seed.
 
     A rotated JPEG (EXIF), a 16-bit grey PNG, hidden colours under transparency, a CMYK JPEG, a palette with a
-    transparent index, grey, a picture one pixel thin, and one large enough to be decoded at reduced scale.
+    transparent index, grey, a picture one pixel thin, one large enough to be decoded at reduced scale, one of hard
+    noise, on which filters of resizing differ most, and one whose colour profile exchanges red and blue.
     """
     rng = np.random.default_rng(_SEED)
     exif = Image.Exif()
@@ -46,6 +47,8 @@ def default_parity_images() -> dict[str, bytes]:
         "grey.png": _encode(Image.fromarray(_scene(rng, 90, 260)).convert("L"), "PNG"),
         "thin.png": _encode(Image.fromarray(_scene(rng, 1, 900)), "PNG"),
         "large.jpg": _encode(Image.fromarray(_scene(rng, 1500, 2000)), "JPEG", quality=80),
+        "noise.png": _encode(Image.fromarray(rng.integers(0, 2, (130, 170, 3), dtype=np.uint8) * 255), "PNG"),
+        "profile.png": _encode(Image.fromarray(_scene(rng, 140, 110)), "PNG", icc_profile=_red_for_blue()),
     }
 
 
@@ -57,6 +60,18 @@ def _scene(rng: np.random.Generator, height: int, width: int) -> NDArray[np.uint
     pixels[height // 3 : height // 2, width // 4 : width // 2] = rng.integers(0, 256, 3)
     pixels += rng.integers(-8, 9, pixels.shape, dtype=np.int16)
     return np.clip(pixels, 0, 255).astype(np.uint8)
+
+
+def _red_for_blue() -> bytes:
+    """The profile of sRGB with the tags of red and blue exchanged: whoever ignores it sees other colours."""
+    profile = bytearray(ImageCms.ImageCmsProfile(ImageCms.createProfile("sRGB")).tobytes())
+    profile[24:36] = bytes((7, 234, 0, 1, 0, 1, 0, 0, 0, 0, 0, 0))  # made on 1 January 2026, not just now
+    tags = int.from_bytes(profile[128:132], "big")
+    other = {b"rXYZ": b"bXYZ", b"bXYZ": b"rXYZ"}
+    for at in range(132, 132 + 12 * tags, 12):
+        name = bytes(profile[at : at + 4])
+        profile[at : at + 4] = other.get(name, name)
+    return bytes(profile)
 
 
 def _encode(picture: Image.Image, kind: str, **options: Any) -> bytes:

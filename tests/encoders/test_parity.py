@@ -53,7 +53,7 @@ class TestDefaultInputs:
 
     def test_are_as_awkward_as_they_say(self, images: dict[str, bytes]) -> None:
         opened = {name: Image.open(io.BytesIO(data)) for name, data in images.items()}
-        assert len(opened) == 8
+        assert len(opened) == 10
         assert opened["exif_rotated.jpg"].getexif()[0x0112] == 6
         assert opened["grey_16_bit.png"].mode == "I;16"
         assert opened["transparent.png"].mode == "RGBA"
@@ -61,6 +61,8 @@ class TestDefaultInputs:
         assert "transparency" in opened["palette.png"].info
         assert min(opened["thin.png"].size) == 1
         assert min(opened["large.jpg"].size) >= 1400
+        assert np.unique(np.asarray(opened["noise.png"])).tolist() == [0, 255]
+        assert "icc_profile" in opened["profile.png"].info
 
     def test_each_picture_decodes_and_none_is_like_another(self, images: dict[str, bytes]) -> None:
         shapes = [decode_image(data) for data in images.values()]
