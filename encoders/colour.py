@@ -14,6 +14,8 @@ from twinlens.encoders.deep_samples import DEEP_MODES, DeepScale
 # Large pictures are converted by strips of rows, so that the copies on the way stay small beside the picture itself.
 _STRIP_PIXELS = 4_000_000
 _WHITE = (255, 255, 255)
+# Printers' profiles have up to 2 MB or so. The last few are kept, so what is kept has to be small.
+_MAX_PROFILE = 4 * 1024 * 1024
 
 
 def to_srgb(picture: Image.Image, *, sample_bits: int | None = None) -> Image.Image:
@@ -94,7 +96,7 @@ def _colour_key(picture: Image.Image, key: Any, sample_bits: int) -> Image.Image
 
 
 def _apply_profile(picture: Image.Image, profile: Any) -> Image.Image:
-    if isinstance(profile, bytes) and profile:
+    if isinstance(profile, bytes) and 0 < len(profile) <= _MAX_PROFILE:
         transform = _transform(profile, picture.mode)
         if transform is not None:
             return ImageCms.applyTransform(picture, transform) or picture
@@ -103,7 +105,7 @@ def _apply_profile(picture: Image.Image, profile: Any) -> Image.Image:
     return picture if picture.mode == "RGB" else picture.convert("RGB")
 
 
-@lru_cache(maxsize=32)
+@lru_cache(maxsize=16)
 def _transform(profile: bytes, mode: str) -> ImageCms.ImageCmsTransform | None:
     """The way from a profile to sRGB; None where it is unreadable, does not fit the mode, or changes nothing."""
     try:
