@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import base64
 import io
+import json
 import struct
 import zlib
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -32,6 +35,12 @@ def encode(picture: NDArray[Any] | Image.Image, kind: str = "PNG", **options: An
     image = picture if isinstance(picture, Image.Image) else Image.fromarray(picture)
     image.save(stream, kind, **options)
     return stream.getvalue()
+
+
+def codec_sample(name: str) -> bytes:
+    """A file that Pillow cannot write, of `scene(24, 32)`; how each was made is in the file beside this one."""
+    samples = json.loads(Path(__file__).with_name("codec_samples.json").read_text(encoding="ascii"))
+    return base64.b64decode(samples[name])
 
 
 def difference(a: NDArray[np.uint8], b: NDArray[np.uint8]) -> float:

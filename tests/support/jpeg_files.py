@@ -10,7 +10,9 @@ from PIL import Image
 
 from tests.support.image_files import encode
 
-APP1, APP2, COMMENT, FRAME, PROGRESSIVE_FRAME = 0xE1, 0xE2, 0xFE, b"\xff\xc0", b"\xff\xc2"
+APP1, APP2, COMMENT = 0xE1, 0xE2, 0xFE
+# Starts of frames: baseline, progressive, and both with arithmetic coding.
+FRAMES = (b"\xff\xc0", b"\xff\xc2", b"\xff\xc9", b"\xff\xca")
 
 
 def segment(marker: int, body: bytes = b"") -> bytes:
@@ -27,7 +29,7 @@ def with_frame(
 ) -> bytes:
     """Changes what the frame header says: the coding, bits a sample, (width, height)."""
     changed = bytearray(data)
-    start = data.find(FRAME) if FRAME in data else data.index(PROGRESSIVE_FRAME)
+    start = min(place for mark in FRAMES if (place := data.find(mark)) >= 0)
     if marker is not None:
         changed[start + 1] = marker
     if bits is not None:
