@@ -64,8 +64,10 @@ class OnnxSession:
         options.enable_mem_pattern = False
         # Waiting threads would burn the CPUs that decoding needs.
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-        # TF32 keeps 10 bits of the mantissa: parity with the exporter would be left to luck.
-        providers: list[Any] = [(CUDA, {"use_tf32": "0"}), _CPU] if device == "cuda" else [_CPU]
+        # TF32 keeps 10 bits of the mantissa: parity with the exporter would be left to luck. The exhaustive search for
+        # convolutions, cuDNN's default here, would start again with every batch size.
+        cuda = {"use_tf32": "0", "cudnn_conv_algo_search": "HEURISTIC"}
+        providers: list[Any] = [(CUDA, cuda), _CPU] if device == "cuda" else [_CPU]
         self._name = Path(path).name
         try:
             self._session: Any = onnxruntime.InferenceSession(str(path), sess_options=options, providers=providers)

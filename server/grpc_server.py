@@ -43,6 +43,8 @@ SERVICES = tuple(
     )
 )
 
+_CALLS_WITHOUT_ITEMS = 256
+
 
 class GrpcServer:
     """A grpc.aio server around an application. `start` it, `stop` it once; it closes the application.
@@ -58,7 +60,11 @@ class GrpcServer:
         self.health = Health(app, SERVICES)
         self.address = address
         self._server = grpc.aio.server(
-            interceptors=(CallInterceptor(app.settings.max_message_bytes),), options=_options(app.settings)
+            interceptors=(CallInterceptor(app.settings.max_message_bytes),),
+            options=_options(app.settings),
+            # More calls than items are admitted could only wait, holding what they were sent; the rest is for calls
+            # that bring none.
+            maximum_concurrent_rpcs=app.settings.max_items_in_flight + _CALLS_WITHOUT_ITEMS,
         )
         embedding_pb2_grpc.add_EmbeddingServiceServicer_to_server(EmbeddingService(app), self._server)
         search_pb2_grpc.add_SearchServiceServicer_to_server(SearchService(app), self._server)
