@@ -199,30 +199,6 @@ class TestLimits:
         assert shapes == {(48, 64, 3)}
 
 
-class TestReducedJpeg:
-    big = encode(scene(480, 640), "JPEG", quality=95)
-
-    @pytest.mark.parametrize(("min_side", "shape"), [(30, (60, 80)), (60, (120, 160)), (120, (240, 320))])
-    def test_the_scale_leaves_at_least_twice_the_side_wanted(self, min_side: int, shape: tuple[int, int]) -> None:
-        assert decode_image(self.big, min_side=min_side).shape == (*shape, 3)
-
-    @pytest.mark.parametrize("min_side", [121, 240, 480, 5000])
-    def test_no_reduction_that_would_leave_less(self, min_side: int) -> None:
-        shorter = min(decode_image(self.big, min_side=min_side).shape[:2])
-        assert shorter >= min(480, 2 * min_side)
-
-    def test_without_a_side_the_picture_is_whole(self) -> None:
-        assert decode_image(self.big).shape == (480, 640, 3)
-
-    def test_the_reduced_picture_looks_the_same(self) -> None:
-        whole = Image.fromarray(decode_image(self.big)).resize((80, 60), Image.Resampling.BOX)
-        reduced = decode_image(self.big, min_side=30)
-        assert np.abs(np.asarray(whole).astype(int) - reduced.astype(int)).mean() < 2
-
-    def test_only_jpeg_is_reduced(self) -> None:
-        assert decode_image(encode(scene(480, 640)), min_side=30).shape == (480, 640, 3)
-
-
 def test_no_other_program_and_no_torch_is_loaded() -> None:
     script = (
         "import sys; import twinlens.encoders.decode as d\n"
