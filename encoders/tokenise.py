@@ -56,7 +56,7 @@ class TextTokenizer:
             # How the best split of a unigram model is found needs the whole word, and the last bit of each score.
             self._whole_words = isinstance(self._tokenizer.model, models.Unigram)
             if self._whole_words:
-                self._tokenizer.model = _exact_unigram(json.loads(raw)["model"])
+                self._tokenizer.model = _exact_unigram(json.loads(raw))
         except Exception as error:  # tokenizers raises bare Exception
             msg = f"the tokenizer cannot be read: {_first_line(error)}"
             raise BundleError(msg) from error
@@ -112,15 +112,20 @@ def collate(tokens: Sequence[TokenisedText], spec: TextSpec) -> tuple[NDArray[np
     return input_ids, attention_mask
 
 
-def _exact_unigram(model: dict[str, Any]) -> Unigram:
-    """The model with its scores as they are written.
+def _exact_unigram(content: dict[str, Any]) -> Unigram:
+    """The model with its scores as they are written, and without special tokens among its pieces.
 
     The library's own reader rounds some decimals to the neighbour of the nearest number. Where two ways to cut a word
-    have the same score, as in `11111`, that decides between them.
+    have the same score, as in `11111`, that decides between them. And it lets the spelling of a special token in a text
+    be that token, with a better score than any word has; sentencepiece does not.
     """
     from tokenizers import models  # noqa: PLC0415
 
-    vocabulary = [(piece, float(score)) for piece, score in model["vocab"]]
+    model = content["model"]
+    special = {token["content"] for token in content.get("added_tokens") or () if token["special"]}
+    special.add(model["vocab"][model["unk_id"]][0])
+    # No text holds NUL, so such a piece matches nothing.
+    vocabulary = [(f"\0{piece}" if piece in special else piece, float(score)) for piece, score in model["vocab"]]
     return models.Unigram(vocabulary, model["unk_id"], model.get("byte_fallback", False))
 
 

@@ -1,6 +1,7 @@
 """What transformers changes in a `tokenizer.json` when it loads one: the settings of `tokenizer_config.json` win.
 
-A server that reads `tokenizer.json` alone gets other ids: a cased model lower-cased, no end token, no language.
+A server that reads `tokenizer.json` alone gets other ids: a cased model lower-cased, a blank too few, another language.
+Only of begin and end tokens the file has the last word.
 """
 
 from __future__ import annotations
@@ -13,7 +14,6 @@ from twinlens.training.tokenizers.source import TokenizerSource, token_text
 # Classes whose constructor sets the normalizer of BERT, with these defaults.
 _BERT_LIKE = {"Bert", "DistilBert", "Electra", "MPNet", "MobileBert", "SqueezeBert", "LayoutLM", "Lxmert", "Funnel"}
 _BYTE_LEVEL = {"Roberta", "GPT2", "Bart", "Longformer", "Blenderbot", "LED", "Deberta"}
-_BEGIN_AND_END = {"Gemma", "Llama", "CodeLlama", "Siglip2"}
 
 
 def apply_config(content: dict[str, Any], found: TokenizerSource) -> None:
@@ -32,8 +32,6 @@ def apply_config(content: dict[str, Any], found: TokenizerSource) -> None:
         }
     if family in _BYTE_LEVEL:
         _prefix_space(content["pre_tokenizer"], wanted=bool(found.config.get("add_prefix_space", False)))
-    if family in _BEGIN_AND_END:
-        _begin_and_end(content, found)
     if family == "Nllb":
         _language(content, found)
     if family == "Siglip2":
@@ -95,14 +93,6 @@ def _prefix_space(pre_tokenizer: dict[str, Any] | None, *, wanted: bool) -> None
         _prefix_space(each, wanted=wanted)
 
 
-def _begin_and_end(content: dict[str, Any], found: TokenizerSource) -> None:
-    if not {"add_bos_token", "add_eos_token"} & set(found.config):
-        return
-    begin = _special(content, found, "bos_token", "<bos>") if found.config.get("add_bos_token") else None
-    end = _special(content, found, "eos_token", "<eos>") if found.config.get("add_eos_token") else None
-    content["post_processor"] = _template(content, before=begin, after=(end,))
-
-
 def _language(content: dict[str, Any], found: TokenizerSource) -> None:
     """NLLB marks the language: English where nothing else is configured, as open_clip and transformers do."""
     language = str(found.config.get("src_lang") or "eng_Latn")
@@ -146,7 +136,9 @@ def _piece(kind: str, name: str) -> dict[str, Any]:
 
 def _as_sentence_transformers(content: dict[str, Any], found: TokenizerSource) -> None:
     """That library strips every text, and lower-cases it where its own configuration says so."""
-    _normalize_first(content, {"type": "Strip", "strip_left": True, "strip_right": True})
+    # Python's white space, of which the library's own `Strip` leaves the four separators of files and records.
+    blank = r"[\s\x{1c}-\x{1f}]+"
+    _normalize_first(content, {"type": "Replace", "pattern": {"Regex": rf"\A{blank}|{blank}\z"}, "content": ""})
     if found.sentence_transformers.get("do_lower_case"):
         lower_first(content)
 

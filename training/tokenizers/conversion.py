@@ -36,7 +36,7 @@ SIGLIP2: Final = {
     "eos_token": "<eos>",
     "unk_token": "<unk>",
 }
-_NEEDED = "pip install transformers sentencepiece protobuf"
+_NEEDED = "pip install 'twinlens[huggingface]'"
 
 
 def convert(found: TokenizerSource) -> tuple[dict[str, Any], TokenizerSource]:

@@ -13,13 +13,11 @@ from twinlens.encoders.manifest import TextSpec
 from twinlens.training.export.errors import ExportError
 from twinlens.training.tokenizers.configured import apply_config, id_of
 from twinlens.training.tokenizers.conversion import convert
-from twinlens.training.tokenizers.plain_specials import keep_specials_plain
 from twinlens.training.tokenizers.source import TOKENIZER_FILE, TokenizerSource, find_source, token_text
 from twinlens.training.tokenizers.tokenizer_export import TokenizerExport
 
-# Tried in this order where no file says which token pads or separates.
+# Tried in this order where no file says which token pads.
 _PAD_SPELLINGS = ("<pad>", "[PAD]")
-_SEP_SPELLINGS = ("[SEP]", "</s>")
 
 
 def hugging_face_tokenizer(
@@ -68,7 +66,6 @@ def hugging_face_tokenizer(
         raise ExportError(f"the tokenizer of {found.name}: {error.errors()[0]['msg']}") from error
     # Cutting and padding are the manifest's.
     content["truncation"] = content["padding"] = None
-    keep_specials_plain(content)
     return TokenizerExport(json.dumps(content, ensure_ascii=False, sort_keys=True), spec)
 
 
@@ -109,7 +106,7 @@ def _pad_id(content: dict[str, Any], found: TokenizerSource, *, matters: bool) -
 
 def _strip_sep(content: dict[str, Any], found: TokenizerSource) -> None:
     """Puts id 0 in the separator's place: the text is cut at the same word, but another token ends it."""
-    named = (token_text(found.config.get("sep_token")), *_SEP_SPELLINGS)
+    named = (token_text(found.config.get("sep_token")), "[SEP]")
     sep = next((number for token in named if (number := id_of(content, token)) is not None), None)
     zero = next((each["content"] for each in content["added_tokens"] if each["id"] == 0), "0")
     if sep is None or not _replace_special(content["post_processor"] or {}, sep, zero):
