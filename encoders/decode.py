@@ -46,6 +46,10 @@ _MAX_RUN_BYTES, _MAX_RUN_PIXELS = 4 * 1024 * 1024, 16_000_000
 # NumPy gets Pillow's pixels by way of a further copy; by parts it stays small.
 _COPIED_PIXELS = 4_000_000
 
+# In these the container says how the picture lies; their specifications have readers ignore EXIF and XMP in that. The
+# plug-ins see to EXIF; Pillow would look into XMP where there is none.
+_TURNED_BY_BOXES = frozenset({"AVIF", "HEIF"})
+
 # One thread a picture: the pools above decide how many pictures are decoded at once.
 AvifImagePlugin.DEFAULT_MAX_THREADS = 1
 
@@ -146,6 +150,8 @@ def _decode(data: bytes, kind: str, min_side: int | None, limits: DecodeLimits) 
             # Pillow picks the smallest of 1/2, 1/4, 1/8 that is not below the size asked for.
             picture.draft(None, (2 * min_side, 2 * min_side))
         picture.load()
+        if kind in _TURNED_BY_BOXES:
+            picture.info.pop("xmp", None)
         upright = _TRANSPOSE.get(_orientation(picture))
         visible = _without_empty_alpha(picture) if kind == "BMP" else picture
         rgb = to_srgb(visible, sample_bits=sample_bits)

@@ -33,7 +33,7 @@ def test_opacity_is_laid_over_white_whether_multiplied_or_not(name: str) -> None
 
 
 def test_turned_and_mirrored_by_its_boxes() -> None:
-    """First turned (anticlockwise), then mirrored (left and right): ISO/IEC 23008-12, 6.5.10 and 6.5.12."""
+    """First turned (anticlockwise), then mirrored (left and right)."""
     assert difference(decode_image(codec_sample("avif_turned_and_mirrored")), np.rot90(SMALL)[:, ::-1]) < 2
 
 

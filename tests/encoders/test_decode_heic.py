@@ -52,7 +52,7 @@ def test_orientation_is_applied_exactly_once(orientation: int) -> None:
 
 @pytest.mark.parametrize("orientation", [3, 6, 8])
 def test_exif_alone_turns_nothing(orientation: int) -> None:
-    """The boxes alone count (ISO/IEC 23008-12, annex A): cameras write both, and browsers ignore the EXIF."""
+    """The boxes alone count: cameras write both, and browsers ignore the EXIF."""
     plain = encode(scene(), "HEIF", quality=95, chroma=444, exif=exif(1))
     marked = bytearray(plain)
     start = plain.index(b"\x01\x12\0\x03\0\0\0\x01") if b"MM\0*" in plain else plain.index(b"\x12\x01\x03\0\x01\0\0\0")

@@ -116,6 +116,16 @@ class TestAroundThePicture:
     def test_bytes_after_the_end_change_nothing(self, tail: bytes) -> None:
         np.testing.assert_array_equal(decode_image(JPEG + tail), PLAIN)
 
+    def test_stray_bytes_between_scans_change_nothing(self) -> None:
+        data = encode(scene(), "JPEG", quality=95, progressive=True)
+        last = data.rindex(b"\xff\xda")
+        table = data.rindex(b"\xff\xc4", 0, last)
+        np.testing.assert_array_equal(decode_image(data[:table] + b"stray" * 40 + data[table:]), decode_image(data))
+
+    def test_a_film_behind_the_picture_changes_nothing(self) -> None:
+        film = b"\0\0\0\x18ftypmp42" + b"\xff\xda\xff\xd9" * 200
+        np.testing.assert_array_equal(decode_image(JPEG + film), PLAIN)
+
     def test_a_file_with_nothing_to_drop_is_not_copied(self) -> None:
         assert checked_jpeg(JPEG)[0] is JPEG
 

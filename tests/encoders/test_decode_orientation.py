@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tests.support.image_files import chunk, difference, encode, scene
+from tests.support.image_files import chunk, difference, encode, png, scene
 from tests.support.jpeg_files import segment, with_segments
 from tests.support.tiff_files import ORDERS, Order
 from twinlens.encoders.decode import decode_image
@@ -64,11 +64,27 @@ def test_orientation_of_a_reduced_jpeg_is_applied(orientation: int) -> None:
     assert difference(reduced, np.asarray(wanted)) < 6
 
 
+@pytest.mark.parametrize("form", [XMP, "<rdf:RDF><tiff:Orientation>{}</tiff:Orientation></rdf:RDF>"])
 @pytest.mark.parametrize("orientation", UPRIGHT)
-def test_orientation_in_xmp_alone_is_applied(orientation: int) -> None:
-    stored = scene()
-    data = encode(stored, "WEBP", lossless=True, xmp=XMP.format(orientation).encode())
-    np.testing.assert_array_equal(decode_image(data), UPRIGHT[orientation](stored))
+@pytest.mark.parametrize("kind", ["JPEG", "PNG", "WEBP", "TIFF"])
+def test_orientation_in_xmp_alone_is_applied(kind: str, orientation: int, form: str) -> None:
+    stored, xmp = scene(), form.replace("{}", str(orientation)).encode()
+    match kind:
+        case "PNG":
+            data = png(stored, 8, 2, before=[chunk(b"iTXt", b"XML:com.adobe.xmp\0\0\0\0\0" + xmp)])
+        case "TIFF":
+            data = encode(stored, kind, tiffinfo={700: xmp})
+        case _:
+            data = encode(stored, kind, quality=95, subsampling=0, lossless=True, xmp=xmp)
+    decoded = decode_image(data)
+    assert difference(decoded, UPRIGHT[orientation](stored)) < (4 if kind == "JPEG" else 0.1)
+
+
+@pytest.mark.parametrize("orientation", [3, 6, 8])
+def test_in_avif_the_boxes_alone_count(orientation: int) -> None:
+    plain = encode(scene(), "AVIF", quality=95, subsampling="4:4:4")
+    leftover = encode(scene(), "AVIF", quality=95, subsampling="4:4:4", xmp=XMP.format(orientation).encode())
+    np.testing.assert_array_equal(decode_image(leftover), decode_image(plain))
 
 
 def test_orientation_in_both_exif_and_xmp_is_applied_once() -> None:
