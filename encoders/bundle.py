@@ -37,6 +37,9 @@ def read_manifest(path: str | Path) -> Manifest:
         msg = f"no bundle at {folder}: it {what}"
         raise BundleError(msg)
     try:
+        if (folder / MANIFEST_NAME).exists() and not (folder / MANIFEST_NAME).is_file():  # a pipe would make us wait
+            msg = f"no bundle at {folder}: its {MANIFEST_NAME} is not a file"
+            raise BundleError(msg)
         with (folder / MANIFEST_NAME).open("rb") as stream:
             raw = stream.read(MAX_MANIFEST_BYTES + 1)
     except FileNotFoundError:

@@ -168,7 +168,7 @@ class FileEntry(_Frozen):
 
     path: str = Field(min_length=1)
     sha256: Digest
-    size: int = Field(ge=0)
+    size: int = Field(ge=0, lt=2**63)
 
     @model_validator(mode="after")
     def _stays_inside(self) -> Self:
