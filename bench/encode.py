@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import argparse
 import json
-import statistics
 import tempfile
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +29,7 @@ from twinlens.encoders.parity_inputs import default_parity_images
 from twinlens.encoders.preprocess import load_pixels
 from twinlens.encoders.runtime import Tower, available_precisions, available_providers, open_tower
 from twinlens.encoders.tokenise import TextTokenizer, collate
+from twinlens.encoders.tuning import in_turns
 
 BATCHES = (1, 8, 32)
 PLAIN = "onnxruntime, plain"
@@ -134,19 +134,10 @@ def engines(folder: Path, manifest: Manifest, tower: Tower, stack: ExitStack) ->
 
 def measure(runs: Mapping[str, Run], inputs: Inputs, rounds: int, enough_s: float) -> dict[str, float]:
     """Median seconds of each, taken in turns."""
-    taken: dict[str, list[float]] = {name: [] for name in runs}
     for run in runs.values():
         run(inputs)
-        run(inputs)
-    begun = time.perf_counter()
-    for number in range(rounds):
-        if number >= 3 and time.perf_counter() - begun > enough_s:
-            break
-        for name, run in runs.items():
-            start = time.perf_counter()
-            run(inputs)
-            taken[name].append(time.perf_counter() - start)
-    return {name: statistics.median(times) for name, times in taken.items()}
+    calls = [partial(run, inputs) for run in runs.values()]
+    return dict(zip(runs, in_turns(calls, rounds=rounds, enough_s=enough_s), strict=True))
 
 
 def worst_cosine(run: Run, reference: Run, inputs: Inputs) -> float:

@@ -83,9 +83,9 @@ def load_settings(config: Path | None = None, **flags: object) -> Settings:
         return _WithFile(**given)
     except ValidationError as error:
         first = error.errors()[0]
-        name = ".".join(str(part) for part in first["loc"]) or "settings"
-        msg = f"setting {name}: {first['msg']}"
-        raise SettingsError(msg) from None
+        name = ".".join(str(part) for part in first["loc"])
+        reason = first["msg"].removeprefix("Value error, ")
+        raise SettingsError(f"setting {name}: {reason}" if name else reason) from None
     except ValueError as error:  # TOML that does not parse
         msg = f"settings file {config}: {error}"
         raise SettingsError(msg) from None

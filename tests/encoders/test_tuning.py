@@ -97,10 +97,10 @@ class TestTune:
             tune(tiny_bundle)
 
 
-def test_calls_are_measured_in_turns() -> None:
+def test_calls_are_measured_in_turns_forwards_and_backwards() -> None:
     order: list[str] = []
     assert len(in_turns((lambda: order.append("a"), lambda: order.append("b")), rounds=3)) == 2
-    assert "".join(order) == "abababab"
+    assert "".join(order) == "ab" + "abbaab"
 
 
 def test_a_slow_call_is_measured_three_times() -> None:
