@@ -61,13 +61,21 @@ class DeepScale:
         """Scales samples; what is not a number becomes the low end, infinities the end on their side."""
         if self.unsigned:
             samples = samples.view(np.uint32)
+        if samples.dtype.itemsize == 2 and samples.dtype.kind == "u":
+            # Looking each of the possible values up is ten times as fast as scaling millions of samples.
+            return np.take(self._scaled(np.arange(1 << 16)), samples)
+        return self._scaled(samples)
+
+    def _scaled(self, samples: NDArray[Any]) -> NDArray[np.uint8]:
         with np.errstate(invalid="ignore"):  # a signalling NaN in the file would warn here
             values = samples.astype(np.float64)
         if samples.dtype.kind == "f":
-            values = np.nan_to_num(values, nan=self.low, posinf=self.high, neginf=self.low)
+            np.nan_to_num(values, copy=False, nan=self.low, posinf=self.high, neginf=self.low)
         span = self.high - self.low
-        values = (values - self.low) * (255.0 / span if span > 0 else 0.0)
-        levels = np.clip(np.rint(values), 0, 255).astype(np.uint8)
+        values -= self.low
+        values *= 255.0 / span if span > 0 else 0.0
+        np.rint(values, out=values)
+        levels = np.clip(values, 0, 255, out=values).astype(np.uint8)
         return np.asarray(255 - levels if self.inverted else levels, dtype=np.uint8)
 
 
