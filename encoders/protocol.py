@@ -62,6 +62,21 @@ class HasVariant(Protocol):
         ...
 
 
+@runtime_checkable
+class Closable(Protocol):
+    """An encoder that holds memory until it is closed."""
+
+    def close(self) -> None:
+        """Lets go of the towers."""
+        ...
+
+
+def release(encoder: EncoderLike) -> None:
+    """Closes an encoder that can be closed."""
+    if isinstance(encoder, Closable):
+        encoder.close()
+
+
 def variant_of(encoder: EncoderLike) -> str:
     """What computes an encoder's vectors; empty where it does not say."""
     return encoder.variant if isinstance(encoder, HasVariant) else ""

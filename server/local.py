@@ -10,7 +10,7 @@ from concurrent.futures import Future
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from twinlens.encoders.protocol import EncoderLike
+from twinlens.encoders.protocol import EncoderLike, release
 from twinlens.server.core.active import open_data
 from twinlens.server.core.app import Application
 from twinlens.server.descriptors import allow_many_files
@@ -48,6 +48,8 @@ def local_server(
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="twinlens-")))  # made with mode 0700
         data = data_dir if data_dir is not None else folder / "data"
         loaded, catalog = open_data(data, bundle, chosen, encoder)
+        if encoder is None:
+            stack.callback(release, loaded)
         target = f"unix:{folder / 'socket'}"
         started: Future[None] = Future()
         end: Future[None] = Future()

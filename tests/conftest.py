@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,6 +11,8 @@ import pytest
 
 if TYPE_CHECKING:
     from tests.support.fake_encoder import FakeEncoder
+
+os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # also where a test imports onnxruntime itself
 
 ROOT = Path(__file__).resolve().parent.parent
 if str(ROOT) not in sys.path:

@@ -6,12 +6,14 @@ import stat
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import grpc
 import pytest
 
 from tests.server.running import embed_request, picture, run_server
 from tests.support.fake_encoder import FakeEncoder
+from twinlens.encoders.encoder import Encoder
 from twinlens.server.core.active import StartError, open_data, read_active
 from twinlens.server.local import local_server
 from twinlens.server.settings import Settings, SettingsError, load_settings
@@ -199,3 +201,19 @@ def test_a_local_server_that_cannot_even_be_made_gives_the_folder_back(
             pass
     with local_server(data, encoder=FakeEncoder(), settings=SETTINGS):
         pass
+
+
+def test_a_local_server_lets_go_of_the_model_it_loaded(
+    tiny_bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loaded: list[Encoder] = []
+    load = Encoder.load
+
+    def kept(*arguments: Any, **options: Any) -> Encoder:
+        loaded.append(load(*arguments, **options))
+        return loaded[-1]
+
+    monkeypatch.setattr(Encoder, "load", kept)
+    with local_server(tmp_path / "data", tiny_bundle, settings=SETTINGS):
+        assert loaded[0].provider == "cpu"
+    assert loaded[0].provider == ""
