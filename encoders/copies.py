@@ -30,6 +30,11 @@ class Copies:
         """
         self._home = (cache or _default_cache()) / hashlib.sha256(url.encode()).hexdigest()[:16]
 
+    def made(self, name: str, version: str) -> list[Path]:
+        """The copies of a version, of whatever contents, whole or not; the latest last."""
+        found = (self._home / name).glob(f"{version}-*")
+        return sorted(found, key=lambda folder: folder.stat().st_mtime)
+
     def copy(self, manifest: Manifest, raw: bytes, source: str, fill: Callable[[Path], None]) -> Path:
         """The folder with the copy, made now if it is not there or not whole.
 

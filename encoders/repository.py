@@ -126,7 +126,14 @@ class ModelRepository:
         Raises:
             BundleError: if there is no such bundle, it cannot be copied, or its copy does not match its digests.
         """
-        stored, raw = self._found(name, version)
+        try:
+            stored, raw = self._found(name, version)
+        except BundleError as error:
+            named = version if version is not None and _NAME.match(name) and _NAME.match(version) else None
+            if named is None or not (copies := self._copies.made(name, named)):
+                raise
+            msg = f"{error}; there is a copy in {copies[-1]}, which can be named itself"
+            raise BundleError(msg) from error
         if self._local is not None:
             return self._local / name / stored.version
         manifest = stored.parse(raw)

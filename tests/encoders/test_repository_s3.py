@@ -286,12 +286,14 @@ class TestUnreachable:
         ]
 
     def test_no_network(self, url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        ModelRepository(url, tmp_path).fetch("tiny", "1")
+        folder = ModelRepository(url, tmp_path).fetch("tiny", "1")
         fsspec.get_filesystem_class("s3").clear_instance_cache()
         monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
         for said in self.everything(url, tmp_path):
             assert url in said
             assert "Could not connect" in said
+        assert said.endswith(f"there is a copy in {folder}, which can be named itself")
+        Encoder.load(folder)
 
     def test_no_credentials(self, url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv("AWS_ACCESS_KEY_ID")
