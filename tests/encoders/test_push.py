@@ -154,7 +154,7 @@ class TestAnywhere:
 class TestStores:
     def test_the_manifest_comes_last(self, store: str, bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         """Broken off after any file the bundle is not there, and the next push completes it."""
-        for after in range(6):
+        for after in (0, 3, 5):
             repository = ModelRepository(f"{store}/{after}")
             opened = itertools.count()
             real = repository._fs.open

@@ -82,6 +82,23 @@ class TestLocal:
         assert (broken.name, broken.version) == ("tiny", "2")
         assert "not JSON" in broken.problem
 
+    def test_a_model_whose_folder_cannot_be_read_does_not_hide_the_others(
+        self, models: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        repository = ModelRepository(str(models))
+        real = repository._fs.ls
+
+        def ls(path: str, **options: Any) -> Any:
+            if path.endswith("/tiny"):
+                raise PermissionError(13, "Permission denied")
+            return real(path, **options)
+
+        monkeypatch.setattr(repository._fs, "ls", ls)
+        broken, found = repository.scan()
+        assert (broken.name, broken.version, broken.manifest) == ("tiny", "", None)
+        assert "Permission denied" in broken.problem
+        assert found.name == "words"
+
     def test_a_bundle_in_the_wrong_folder_is_a_problem(self, models: Path, tmp_path: Path) -> None:
         root = Path(shutil.copytree(models, tmp_path / "models"))
         (root / "tiny" / "2").rename(root / "tiny" / "7")

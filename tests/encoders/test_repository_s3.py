@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import itertools
 import shutil
+import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -257,6 +260,24 @@ class TestCopies:
             (folder,) = set(pool.map(run, range(5)))
         Encoder.load(folder)
         assert len([path for path in folder.parent.iterdir() if path.is_dir()]) == 1
+
+    def test_a_process_killed_while_it_copies_and_two_at_once_do_no_harm(self, url: str, tmp_path: Path) -> None:
+        script = (
+            "import os, signal, sys\n"
+            "from pathlib import Path\n"
+            "from twinlens.encoders.repository import ModelRepository\n"
+            "if sys.argv[3] == 'killed':\n"
+            "    sys.addaudithook(lambda event, _: os.kill(os.getpid(), 9) if event == 'os.rename' else None)\n"
+            "print(ModelRepository(sys.argv[1], Path(sys.argv[2])).fetch('tiny'))\n"
+        )
+        command = [sys.executable, "-c", script, url, str(tmp_path / "cache")]
+        killed = subprocess.run([*command, "killed"], check=False)
+        assert killed.returncode == -signal.SIGKILL
+        assert "w.bin" in kept(tmp_path)
+        both = [subprocess.Popen([*command, "not"], stdout=subprocess.PIPE, text=True) for _ in range(2)]
+        (folder,) = {Path(each.communicate()[0].strip()) for each in both}
+        assert folder == ModelRepository(url, tmp_path / "cache").fetch("tiny")
+        Encoder.load(folder)
 
     def test_a_cache_that_cannot_be_written_is_one_line(self, url: str, tmp_path: Path) -> None:
         (tmp_path / "cache").write_text("a file")
