@@ -32,19 +32,21 @@ def published_weights(model: str, tag: str, tag_cfg: Mapping[str, Any]) -> Path:
     instead = f"with the file at hand: twinlens pull {model}:/path/to/checkpoint.pt"
     repository, _, name = str(tag_cfg.get("hf_hub", "")).rpartition("/")
     if repository:
-        return hub_file(repository, [name] if name else [HF_SAFE_WEIGHTS_NAME, HF_WEIGHTS_NAME], instead)
+        names = [name] if name else [HF_SAFE_WEIGHTS_NAME, HF_WEIGHTS_NAME]
+        return hub_file(repository, names, instead, what=f"{model}:{tag}")
     url = str(tag_cfg.get("url", ""))
     with _one_line(f"{model}:{tag}", url, instead):
         return Path(download_pretrained(dict(tag_cfg)))
 
 
-def hub_file(repository: str, names: Sequence[str], instead: str) -> Path:
+def hub_file(repository: str, names: Sequence[str], instead: str, what: str = "") -> Path:
     """The first of these files that the repository has; of an earlier download without asking the hub again.
 
     Args:
         repository: Its name on the hub.
         names: File names, the preferred one first.
         instead: What a user without a network can do, for the error.
+        what: What the user asked for, for the error; by default the repository's name.
 
     Raises:
         ExportError: one line, if there is no network or no such file.
@@ -57,7 +59,7 @@ def hub_file(repository: str, names: Sequence[str], instead: str) -> Path:
             return Path(found)
     from huggingface_hub.errors import EntryNotFoundError  # noqa: PLC0415
 
-    with _one_line(repository, _hub_url(), instead):
+    with _one_line(what or repository, _hub_url(), instead):
         for name in names[:-1]:
             with contextlib.suppress(EntryNotFoundError):
                 return Path(hf_hub_download(repository, name))

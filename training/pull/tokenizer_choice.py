@@ -27,14 +27,18 @@ def open_clip_tokenizer(config: OpenClipConfig, given: str | None) -> TokenizerE
     need = tokenizer_need(config, given=given is not None)
     source = given or _source(config, need)
     if source:
-        export = hugging_face_tokenizer(
-            source,
-            context_length=config.context_length,
-            clean=need.clean,
-            pad="context",
-            attention_mask=False,
-            strip_sep=need.strip_sep,
-        )
+        try:
+            export = hugging_face_tokenizer(
+                source,
+                context_length=config.context_length,
+                clean=need.clean,
+                pad="context",
+                attention_mask=False,
+                strip_sep=need.strip_sep,
+            )
+        except ExportError as error:
+            hint = "" if given else ", by --tokenizer FOLDER"
+            raise ExportError(f"{config.name}: {error}{hint}") from error
     elif config.is_coca:
         export = coca_tokenizer(config.context_length)
     else:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import onnxruntime
 import pytest
 import torch
@@ -222,6 +223,13 @@ def test_the_manifest_states_the_checkpoints_own_ways(pulled: Pulled, request: p
         assert manifest.text.text.pad_to_context == (kind in {"siglip", "clipa", "mobileclip", "hf_siglip"})
     assert json.loads(stored)["lineage"]["method"]
     assert not any("RANDOM" in line for line in pulled.said)
+
+
+def test_no_graph_resamples(pulled: Pulled) -> None:
+    """ONNX's bicubic differs from torch's: what depends on the picture's size is computed at export."""
+    for file in pulled.folder.glob("*.onnx"):
+        kinds = {node.op_type for node in onnx.load(file).graph.node}
+        assert not kinds & {"Resize", "Upsample", "RandomUniform", "RandomNormal", "Dropout", "Bernoulli"}
 
 
 def test_the_other_gelu_would_show(pulled: Pulled, request: pytest.FixtureRequest) -> None:
