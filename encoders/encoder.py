@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Self
@@ -18,7 +18,7 @@ from twinlens.encoders.manifest import ImageTower, Manifest, TextTower, TowerFil
 from twinlens.encoders.parity import MIN_COSINE_FP32, ParityReport, check_parity
 from twinlens.encoders.preprocess import load_pixels
 from twinlens.encoders.runtime import Provider, RunPrecision, Tower, TowerSession, open_tower
-from twinlens.encoders.shapes import bucketed_length
+from twinlens.encoders.shapes import bucketed_length, length_buckets
 from twinlens.encoders.tokenise import TextTokenizer, TokenisedText, collate
 
 # Bounds the memory of one run whatever the caller brings.
@@ -93,16 +93,20 @@ class Encoder:
         if verify:
             verify_digests(folder, manifest)
         towers: dict[Tower, TowerSession] = {}
-        for name, runs in precisions.items():
-            where = provider if isinstance(provider, str) else provider.get(name, "auto")
-            graph = folder / (files[name].fp32 if runs == "bf16" else files[name].by_precision()[runs])
-            towers[name] = open_tower(graph, provider=where, bf16=runs == "bf16", threads=threads)
-        tokenizer = None
-        if manifest.text is not None:
-            tokenizer = TextTokenizer(folder / manifest.text.text.tokenizer, manifest.text.text)
-        encoder = cls(manifest, towers.get("image"), towers.get("text"), tokenizer, limits, precisions)
-        if verify:
-            encoder.verify(folder)
+        try:
+            for name, runs in precisions.items():
+                where = provider if isinstance(provider, str) else provider.get(name, "auto")
+                graph = folder / (files[name].fp32 if runs == "bf16" else files[name].by_precision()[runs])
+                towers[name] = open_tower(graph, provider=where, bf16=runs == "bf16", threads=threads)
+            tokenizer = None
+            if manifest.text is not None:
+                tokenizer = TextTokenizer(folder / manifest.text.text.tokenizer, manifest.text.text)
+            encoder = cls(manifest, towers.get("image"), towers.get("text"), tokenizer, limits, precisions)
+            if verify:
+                encoder.verify(folder)
+        except BaseException:
+            _close(towers.values())
+            raise
         return encoder
 
     @property
@@ -204,10 +208,10 @@ class Encoder:
         if self._text is None or self._manifest.text is None:
             raise BundleError("this model has no text tower, or was closed")
         spec = self._manifest.text.text
-        # Like lengths together: less padding to compute.
         order = sorted(range(len(tokens)), key=lambda i: len(tokens[i].ids))
+        lengths = [spec.context_length if spec.pad_to_context else len(tokens[i].ids) for i in order]
         rows = []
-        for part in _chunks(len(tokens)):
+        for part in length_buckets(lengths, _CHUNK):
             ids, mask = collate([tokens[i] for i in order[part]], spec)
             if self._text.compiles_shapes and not spec.pad_to_context:
                 more = ((0, 0), (0, bucketed_length(ids.shape[1], spec.context_length) - ids.shape[1]))
@@ -221,12 +225,9 @@ class Encoder:
 
     def close(self) -> None:
         """Lets go of the towers and gives their memory back; encoding afterwards is an error."""
-        towers = (self._image, self._text)
+        towers = [tower for tower in (self._image, self._text) if tower is not None]
         self._image = self._text = None
-        for tower in towers:
-            if tower is not None:
-                tower.close()
-        return_free_memory()
+        _close(towers)
 
     def _unit(self, tower: str, raw: NDArray[np.float32], part: slice) -> NDArray[np.float32]:
         wanted = (part.stop - part.start, self._manifest.dimension)
@@ -279,3 +280,9 @@ def _precisions(
         msg = f"bundle {folder} has no {wanted} tower; it has {', '.join(has)}"
         raise BundleError(msg)
     return found
+
+
+def _close(towers: Iterable[TowerSession]) -> None:
+    for tower in towers:
+        tower.close()
+    return_free_memory()

@@ -1,11 +1,36 @@
-"""Few distinct shapes for runtimes that compile and keep code for every shape they meet, as OpenVINO does."""
+"""The shapes of batches: texts of like length together, and few shapes for runtimes that keep code for each.
+
+OpenVINO compiles code for every shape it meets and keeps it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+
+# Within a bucket the longest text has at most twice the ids of the shortest and a few more: below that, one larger
+# run is cheaper than two.
+_RATIO = 2
+_SLACK = 8
 
 # Texts are padded up to one of these lengths: shorter steps where texts are short, for most are.
 _LENGTHS = (8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
+
+
+def length_buckets(lengths: Sequence[int], most: int) -> list[slice]:
+    """Cuts a batch, sorted by length, into runs of similar lengths, for every row costs as much as the longest.
+
+    Args:
+        lengths: In ascending order.
+        most: Rows of a run.
+
+    Returns:
+        Slices that cover all of them, in order.
+    """
+    cuts = [0]
+    for i, length in enumerate(lengths):
+        if length > _RATIO * lengths[cuts[-1]] + _SLACK or i - cuts[-1] == most:
+            cuts.append(i)
+    return [slice(a, b) for a, b in zip(cuts, [*cuts[1:], len(lengths)], strict=True) if a < b]
 
 
 def batch_parts(count: int) -> Iterator[slice]:

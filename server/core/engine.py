@@ -14,7 +14,6 @@ from twinlens.encoders.errors import InvalidText
 from twinlens.encoders.protocol import EncoderLike
 from twinlens.encoders.tokenise import TokenisedText
 from twinlens.server.core.batcher import Batcher
-from twinlens.server.core.buckets import length_buckets
 from twinlens.server.core.call import Call
 from twinlens.server.core.errors import (
     ItemFailure,
@@ -207,13 +206,7 @@ class Engine:
         return list(self.encoder.encode_images(np.stack(batch)))
 
     def _run_texts(self, batch: Sequence[TokenisedText]) -> Sequence[UnitVector]:
-        text = self.manifest.text
-        if text is None or text.text.pad_to_context:  # every row costs the same
-            return list(self.encoder.encode_texts(batch))
-        vectors: list[UnitVector] = []
-        for bucket in length_buckets([len(tokens.ids) for tokens in batch]):
-            vectors.extend(self.encoder.encode_texts(batch[bucket]))
-        return vectors
+        return list(self.encoder.encode_texts(batch))
 
 
 def _unsupported(kind: str) -> Outcome:

@@ -75,6 +75,24 @@ class TestVectors:
         for i in range(0, count, 29):
             np.testing.assert_allclose(found[i], encoder.encode_texts(tokens[i : i + 1])[0], atol=1e-6)
 
+    def test_one_long_text_does_not_make_the_short_ones_cost_as_much(self, encoder: Encoder) -> None:
+        shapes: list[tuple[int, ...]] = []
+
+        class Recording:
+            compiles_shapes = False
+
+            def run(self, inputs: Any) -> np.ndarray:
+                shapes.append(inputs["input_ids"].shape)
+                return np.asarray(TinyTowers().texts(inputs["input_ids"], inputs["attention_mask"]))
+
+        recording: Any = Recording()
+        texts = ["red cat"] * 5 + ["blue dog on a square " * 5] + ["green"] * 2
+        tokens = [encoder.prepare_text(text) for text in texts]
+        found = Encoder(encoder.manifest, None, recording, None).encode_texts(tokens)
+        assert [count for count, _ in shapes] == [7, 1]
+        assert shapes[0][1] < 8 < shapes[1][1]
+        np.testing.assert_allclose(found, encoder.encode_texts(tokens), atol=1e-5)
+
     def test_a_colours_name_lies_beside_pictures_of_it(self, encoder: Encoder) -> None:
         images = encoder.encode_images(np.stack([encoder.prepare_image(solid(rgb)) for rgb in COLOURS.values()]))
         texts = encoder.encode_texts([encoder.prepare_text(colour) for colour in COLOURS])

@@ -15,6 +15,7 @@ from tests.support.forged_bundle import forge
 from tests.support.tiny_bundle import TinyTowers
 from twinlens.encoders.encoder import Encoder
 from twinlens.encoders.errors import BundleError, RuntimeUnavailable
+from twinlens.encoders.onnx_session import OnnxSession
 from twinlens.encoders.runtime import RunPrecision, Tower
 
 Reduce = Callable[..., Path]
@@ -126,6 +127,13 @@ class TestRefusals:
         forge(folder, without_fp16)
         with pytest.raises(BundleError, match=r"parity: the text tower, which runs in fp32, .* at least 0\.9999"):
             Encoder.load(folder, provider="cpu", precision="int8")
+
+    def test_what_was_loaded_before_a_refusal_is_let_go(self, reduced: Reduce, monkeypatch: pytest.MonkeyPatch) -> None:
+        closed: list[OnnxSession] = []
+        monkeypatch.setattr(OnnxSession, "close", lambda session: closed.append(session))
+        with pytest.raises(BundleError, match="parity"):
+            Encoder.load(reduced("image", noise=0.6), provider="cpu", precision="int8")
+        assert len(closed) == 2
 
     def test_a_corrupt_reduced_file_is_named(self, reduced: Reduce) -> None:
         folder = reduced("image", noise=0.02)

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from twinlens.encoders.shapes import batch_parts, bucketed_length
+from twinlens.encoders.shapes import batch_parts, bucketed_length, length_buckets
 
 
 @pytest.mark.parametrize("count", [0, 1, 2, 3, 7, 8, 13, 31, 63, 64])
@@ -22,3 +22,19 @@ def test_lengths_grow_to_one_of_a_few_and_never_above_the_window() -> None:
 
 def test_texts_longer_than_any_bucket_are_padded_to_the_window() -> None:
     assert bucketed_length(513, 1024) == 1024
+
+
+class TestLengthBuckets:
+    def test_texts_of_like_length_run_together(self) -> None:
+        found = length_buckets([3, 4, 14, 15, 16, 120, 128], 64)
+        assert found == [slice(0, 3), slice(3, 5), slice(5, 7)]
+        assert length_buckets([5], 64) == [slice(0, 1)]
+
+    def test_one_long_text_does_not_make_the_short_ones_long(self) -> None:
+        assert length_buckets([*[6] * 15, 200], 64) == [slice(0, 15), slice(15, 16)]
+
+    def test_no_run_is_larger_than_it_may_be(self) -> None:
+        assert length_buckets([7] * 130, 64) == [slice(0, 64), slice(64, 128), slice(128, 130)]
+
+    def test_nothing_has_no_runs(self) -> None:
+        assert length_buckets([], 64) == []

@@ -8,7 +8,6 @@ import pytest_asyncio
 
 from tests.server.watched import until
 from twinlens.server.core.batcher import Batcher
-from twinlens.server.core.buckets import length_buckets
 from twinlens.server.core.call import Call
 from twinlens.server.core.errors import Code, ServiceError
 from twinlens.server.core.lanes import Lanes, Priority
@@ -131,8 +130,3 @@ async def test_work_withdrawn_before_it_began_does_not_run() -> None:
     await asyncio.gather(first, last)
     await until(lambda: ran == [2])
     await asyncio.to_thread(pool.close)
-
-
-def test_texts_of_similar_length_are_padded_together() -> None:
-    assert length_buckets([3, 4, 14, 15, 16, 120, 128]) == [slice(0, 3), slice(3, 5), slice(5, 7)]
-    assert length_buckets([5]) == [slice(0, 1)]
