@@ -130,7 +130,11 @@ class TestRefusals:
 
     def test_what_was_loaded_before_a_refusal_is_let_go(self, reduced: Reduce, monkeypatch: pytest.MonkeyPatch) -> None:
         closed: list[OnnxSession] = []
-        monkeypatch.setattr(OnnxSession, "close", lambda session: closed.append(session))
+
+        def close(session: OnnxSession) -> None:
+            closed.append(session)
+
+        monkeypatch.setattr(OnnxSession, "close", close)
         with pytest.raises(BundleError, match="parity"):
             Encoder.load(reduced("image", noise=0.6), provider="cpu", precision="int8")
         assert len(closed) == 2
