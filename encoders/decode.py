@@ -131,12 +131,13 @@ def _decode(data: bytes, kind: str, min_side: int | None, limits: DecodeLimits) 
         data = checked_png(data)
         sample_bits = bit_depth(data)
     elif kind == "GIF":
-        data, frame = first_frame(data)
+        data, frame, size = first_frame(data)
+        _check_size(*size, limits)
     elif kind == "TIFF":
         layout = checked_layout(data)
         whole = can_be_whole(layout, len(data))
-    elif kind == "WEBP" and (size := webp_header.canvas_size(data)) is not None:
-        _check_size(*size, limits)  # opening a WebP already takes the memory of its canvas
+    elif kind == "WEBP" and (canvas := webp_header.canvas_size(data)) is not None:
+        _check_size(*canvas, limits)  # opening a WebP already takes the memory of its canvas
         if not webp_header.can_be_whole(data):
             raise InvalidImage("the WebP is damaged: it is cut off")
     with _open(data, kind, layout) as picture:

@@ -9,7 +9,7 @@ from PIL import Image
 
 from tests.support.image_files import chunk, difference, encode, png, scene
 from tests.support.jpeg_files import segment, with_segments
-from tests.support.tiff_files import ORDERS, Order
+from tests.support.tiff_files import ORDERS, Order, Values, tiff_of_pixels
 from twinlens.encoders.decode import decode_image
 
 Array = np.ndarray
@@ -221,6 +221,16 @@ def test_orientation_of_a_tiff_of_any_packing_is_applied_once(packed: str, orien
     plain = decode_image(encode(scene(), "TIFF", compression=packed))
     data = encode(scene(), "TIFF", compression=packed, tiffinfo={0x0112: orientation})
     np.testing.assert_array_equal(decode_image(data), UPRIGHT[orientation](plain))
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_orientation_of_a_tiff_in_odd_forms(order: Order) -> None:
+    for impossible in (0, 9, 65_535, 1 << 31):
+        np.testing.assert_array_equal(decode_image(tiff_of_pixels(scene(), {0x0112: impossible}, order=order)), scene())
+    readable: Values
+    for readable in (6, [6, 1]):  # as a long number, and as two
+        decoded = decode_image(tiff_of_pixels(scene(), {0x0112: readable}, order=order))
+        np.testing.assert_array_equal(decoded, UPRIGHT[6](scene()))
 
 
 def test_an_orientation_beside_a_broken_tag_is_applied() -> None:

@@ -43,10 +43,14 @@ def claims() -> Iterator[tuple[str, bytes]]:
         data = bytearray(gif([(RGB[..., 1], (0, 0))], (64, 48), bytes(768)))
         data[786:790] = struct.pack("<HH", side, side)
         yield f"GIF {side}", bytes(data)
+        data[781:781] = b"\x21\xf9\4\x08\0\0\0\0"  # afterwards the background, which has to be prepared
+        yield f"GIF with a background {side}", bytes(data)
         if side < 1 << 14:
             webp = bytearray(encode(RGB, "WEBP"))
             webp[26:30] = struct.pack("<HH", side, side)
             yield f"WebP {side}", bytes(webp)
+    frames = gif([(RGB[..., 1], (BEYOND // 2, BEYOND // 2))], (64, 48), bytes(768), disposal=2)
+    yield "GIF frame far off", frames
     avif = bytearray(encode(RGB, "AVIF"))
     start = avif.index(b"ispe") + 8
     avif[start : start + 8] = struct.pack(">II", BEYOND, BEYOND)

@@ -27,7 +27,7 @@ from twinlens.encoders.errors import InvalidImage
 
 LIMITS = DecodeLimits(max_pixels=2_000_000)
 # A picture of 2 megapixels takes some 8 MB a copy, floats 16 MB; a run-away takes gigabytes.
-MEMORY_MB = 150
+MEMORY_MB = 80
 HANG_S = 20.0
 
 
