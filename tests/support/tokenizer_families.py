@@ -181,6 +181,10 @@ class Families:
         export = hugging_face_tokenizer(path, context_length=128, clean="none", pad="longest", attention_mask=True)
         return Family("MiniLM (WordPiece)", export, _plain(self.bert_folder(), 128), "transformers BertTokenizer")
 
+    def published(self, folder: Path, context: int, clean: Clean) -> Family:
+        """A published tokenizer in a folder of its own."""
+        return self._hf(folder.name, folder, context, clean)
+
     def siglip_folder(self) -> Path:
         return self._sentencepiece("siglip", "spiece.model", SIGLIP_CONFIG, _T5)
 
