@@ -54,7 +54,7 @@ def measure(family: Family, strings: list[str]) -> Row:
         print(f"{family.name}: {ascii(text)[:100]}: {ours[:12]} … but the reference gives {wanted[:12]} …")
     sentences = [f"a dog {spelling} and a cat" for spelling in SPECIAL_SPELLINGS]
     theirs = family.reference(["a dog and a cat", *sentences])
-    ours = [family.row(text) for text in ("a dog and a cat", *sentences)]
+    own_rows = [family.row(text) for text in ("a dog and a cat", *sentences)]
     special = {added["id"] for added in json.loads(family.export.json)["added_tokens"] if added["special"]}
     return Row(
         family.name,
@@ -63,7 +63,7 @@ def measure(family: Family, strings: list[str]) -> Row:
         parity.equal,
         parity.refused,
         _read_as_tokens(theirs, special, family.export.spec.pad_id),
-        _read_as_tokens(ours, special, family.export.spec.pad_id),
+        _read_as_tokens(own_rows, special, family.export.spec.pad_id),
     )
 
 
