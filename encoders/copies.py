@@ -5,12 +5,16 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 from twinlens.encoders.bundle import check_present, source_mark
 from twinlens.encoders.errors import BundleError
 from twinlens.encoders.manifest import MANIFEST_NAME, Manifest
 from twinlens.encoders.placing import place, temporary_sibling
+
+# Of the manifest's hash in a copy's name.
+_DIGITS = 12
 
 
 class Copies:
@@ -32,7 +36,7 @@ class Copies:
 
     def made(self, name: str, version: str) -> list[Path]:
         """The copies of a version, of whatever contents, whole or not; the latest last."""
-        found = (self._home / name).glob(f"{version}-*")
+        found = (self._home / name).glob(f"{version}-{'?' * _DIGITS}")
         return sorted(found, key=lambda folder: folder.stat().st_mtime)
 
     def copy(self, manifest: Manifest, raw: bytes, source: str, fill: Callable[[Path], None]) -> Path:
@@ -48,13 +52,14 @@ class Copies:
             BundleError: whatever `fill` raises.
             OSError: if the cache cannot be written.
         """
-        folder = self._home / manifest.name / f"{manifest.version}-{hashlib.sha256(raw).hexdigest()[:12]}"
+        folder = self._home / manifest.name / f"{manifest.version}-{hashlib.sha256(raw).hexdigest()[:_DIGITS]}"
         if _is_whole(folder, manifest, raw):
             return folder
         with temporary_sibling(folder) as sibling:
             fill(sibling)
             if folder.exists() and not _is_whole(folder, manifest, raw):
-                with temporary_sibling(folder) as aside:
+                # Another process may have taken it away just now.
+                with temporary_sibling(folder) as aside, suppress(FileNotFoundError):
                     folder.rename(aside)
             source_mark(folder).write_text(f"{source}\n", encoding="utf-8")
             try:

@@ -249,6 +249,15 @@ class TestCopies:
         new = repository.fetch("tiny", "1")
         assert Encoder.load(new).manifest.space_id != Encoder.load(old).manifest.space_id
 
+    def test_copies_of_another_version_are_not_taken_for_this_one(self, url: str, tmp_path: Path) -> None:
+        from twinlens.encoders.copies import Copies
+
+        build_small(tmp_path / "b", version="1-rc")
+        s3().put(f"{tmp_path / 'b'}/", f"{url}/tiny/1-rc/", recursive=True)
+        folder = ModelRepository(url, tmp_path / "cache").fetch("tiny", "1-rc")
+        copies = Copies(url, tmp_path / "cache")
+        assert (copies.made("tiny", "1"), copies.made("tiny", "1-rc")) == ([], [folder])
+
     def test_many_at_once_get_the_same_whole_copy(self, url: str, tmp_path: Path) -> None:
         together = Barrier(5)
 
