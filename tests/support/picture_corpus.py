@@ -141,7 +141,7 @@ def _tiffs(
         "TIFF pages": encode(Image.fromarray(rgb), "TIFF", save_all=True, append_images=[second.copy()]),
         "TIFF palette": encode(indexed, "TIFF"),
         "TIFF CMYK": encode(cmyk, "TIFF", compression="tiff_lzw"),
-        "TIFF YCbCr": encode(Image.fromarray(rgb).convert("YCbCr"), "TIFF"),
+        "TIFF YCbCr": encode(Image.fromarray(rgb).convert("YCbCr"), "TIFF", compression="tiff_lzw"),
         "TIFF Lab": tiff_of_pixels(rgb, {PHOTOMETRIC: 8}),
         "TIFF planes": tiff_of_pixels(rgb, {}, planar=True, order=">"),
         "TIFF tiles": tiff_of_pixels(rgba, {EXTRA_SAMPLES: 1}, tile=(16, 16)),
