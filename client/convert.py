@@ -177,7 +177,7 @@ def classification(wire: classification_pb2.ClassifyResult) -> types.Classificat
     """What became of one picture."""
     if wire.HasField("error"):
         return types.Classification(scores=(), error=error(wire.error))
-    scores = tuple(types.LabelScore(each.label, each.cosine, each.probability) for each in wire.scores)
+    scores = tuple(types.LabelScore(each.label, each.cosine, each.probability, each.truncated) for each in wire.scores)
     return types.Classification(scores=scores)
 
 

@@ -19,11 +19,15 @@ _IN_FLIGHT = 4
 
 @dataclass(slots=True)
 class LabelReport:
-    """How many pictures were labelled, how many failed, and how often each label came first."""
+    """How many pictures were labelled, how many failed, and how often each label came first.
+
+    `truncated` holds labels, of those that came back, whose prompts were longer than the model's context.
+    """
 
     labelled: int = 0
     failed: int = 0
     counts: Counter[str] = field(default_factory=Counter)
+    truncated: set[str] = field(default_factory=set)
 
 
 def label_images(
@@ -49,14 +53,15 @@ def label_images(
         multi_label: Judge each label on its own.
         shown: Told of progress and of each failure.
     """
+    report = LabelReport()
 
     def work(batch: list[FoundImage]) -> list[LabelRow]:
         results = client.classify(
             [found.path for found in batch], labels, templates=templates, top_k=top_k, multi_label=multi_label
         )
+        report.truncated.update(score.label for result in results for score in result.scores if score.truncated)
         return [label_row(found, result) for found, result in zip(batch, results, strict=True)]
 
-    report = LabelReport()
     batches = split(pictures, lambda _: 0, max_count=_BATCH, max_bytes=1)
     for rows in in_order(work, batches, workers=_IN_FLIGHT):
         sink.write(rows)

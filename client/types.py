@@ -123,11 +123,15 @@ class QueryResult:
 
 @dataclass(frozen=True, slots=True)
 class LabelScore:
-    """One label of one picture: raw cosine, and the model's own probability."""
+    """One label of one picture: raw cosine, and the model's own probability.
+
+    `truncated` says that a prompt of the label was longer than the model's context and was cut.
+    """
 
     label: str
     cosine: float
     probability: float
+    truncated: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -103,11 +103,14 @@ def label(
                 "labelled": report.labelled,
                 "failed": report.failed,
                 "skipped_files": skipped.files,
+                "truncated_labels": sorted(report.truncated),
                 "labels": dict(report.counts.most_common()),
             }
         )
     elif out is not None:
         print_table(count_table(f"{report.labelled:,} labelled, {report.failed:,} failed: {out}", report.counts))
+    if report.truncated:
+        print_line(stderr_console(), f"labels longer than the model reads, which were cut: {len(report.truncated):,}")
     if left_out := passed_over(skipped):
         print_line(stderr_console(), left_out)
 

@@ -13,9 +13,11 @@ from twinlens.client.commands.options import AsJson, Bundle, CollectionName, Loc
 from twinlens.client.commands.output import print_json, print_table
 from twinlens.client.connect import connect
 from twinlens.client.contact_sheet import contact_sheet
+from twinlens.client.convert import error_of_call
 from twinlens.client.errors import TwinlensError
 from twinlens.client.images import read_image
 from twinlens.client.progress import print_line, stderr_console
+from twinlens.client.query import mix
 from twinlens.client.tables import hit_table
 from twinlens.client.types import Hit, ItemError, Part
 
@@ -73,21 +75,19 @@ def search(
         raise TwinlensError("NOT_FOUND", f"no such folder: {save_sheet.parent}")
     away = [Part(text=each, weight=-negative_weight) for each in negative or []]
     with connect(server, local, bundle) as client:
-        hits = client.search(
-            collection,
-            text=text,
-            image=image,
-            item=item,
-            parts=away,
-            modality=modality.value,
-            top_k=top_k,
-            min_score=min_score,
-            exact=exact,
+        query = mix(text=text, image=image, vector=None, item=item, parts=away)
+        (found,) = client.search_batch(
+            collection, [query], modality=modality.value, top_k=top_k, min_score=min_score, exact=exact
         )
+        if found.error is not None:
+            raise error_of_call(found.error)
+        hits = list(found.hits)
         if save_sheet is not None:
             _save_sheet(client, collection, _title(text, image, item, negative or []), image, hits, save_sheet)
+    if found.truncated:
+        print_line(stderr_console(), "the text is longer than the model reads: only its beginning was looked for")
     if as_json:
-        print_json({"collection": collection, "hits": hits})
+        print_json({"collection": collection, "hits": hits, "truncated": found.truncated})
     elif hits:
         print_table(hit_table(_title(text, image, item, negative or []), [("", hits)]))
     else:

@@ -32,12 +32,14 @@ class Labelled:
         labels: Positions of labels in the request, best first, shape (k,); None where the picture failed.
         cosines: Their cosines, shape (k,).
         probabilities: Their probabilities, shape (k,).
+        truncated: Which of them have a prompt that was cut, shape (k,).
         failure: Why the picture failed.
     """
 
     labels: NDArray[np.int64] | None = None
     cosines: NDArray[np.float64] | None = None
     probabilities: NDArray[np.float64] | None = None
+    truncated: NDArray[np.bool_] | None = None
     failure: ItemFailure | None = None
 
 
@@ -107,7 +109,8 @@ class Classifier:
             # Stable, so equal cosines keep the caller's order.
             best = np.argsort(-cosines, axis=1, kind="stable")[:, :keep]
             for row, i in enumerate(block):
-                results[i] = Labelled(best[row], cosines[row, best[row]], shares[row, best[row]])
+                kept = best[row]
+                results[i] = Labelled(kept, cosines[row, kept], shares[row, kept], vectors.truncated[kept])
         return results
 
 

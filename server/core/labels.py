@@ -25,10 +25,14 @@ _CHUNK = 1024
 
 @dataclass(frozen=True, slots=True)
 class LabelVectors:
-    """Unit vectors of labels, shape (labels, d), and of the neutral prompt, shape (d,)."""
+    """Unit vectors of labels, shape (labels, d), and of the neutral prompt, shape (d,).
+
+    `truncated`, shape (labels,), marks those of which a prompt was longer than the model's context.
+    """
 
     labels: NDArray[np.float32]
     neutral: NDArray[np.float32]
+    truncated: NDArray[np.bool_]
 
 
 def fill(template: str, label: str) -> str:
@@ -86,17 +90,21 @@ class LabelCache:
         everything = [*labels, NEUTRAL_LABEL]
         per_chunk = max(1, _CHUNK // len(templates))
         rows: list[NDArray[np.float32]] = []
+        truncated: list[bool] = []
         for start in range(0, len(everything), per_chunk):
-            rows += await self._embed_chunk(everything[start : start + per_chunk], templates, call)
+            chunk, cut = await self._embed_chunk(everything[start : start + per_chunk], templates, call)
+            rows += chunk
+            truncated += cut
         vectors = np.stack(rows)
-        return LabelVectors(labels=vectors[:-1], neutral=vectors[-1])
+        return LabelVectors(vectors[:-1], vectors[-1], np.array(truncated[:-1], dtype=np.bool_))
 
     async def _embed_chunk(
         self, labels: Sequence[str], templates: Sequence[str], call: Call
-    ) -> list[NDArray[np.float32]]:
+    ) -> tuple[list[NDArray[np.float32]], list[bool]]:
         prompts = [Text(fill(template, label)) for label in labels for template in templates]
         outcomes = await self._engine.embed(prompts, call)
         vectors: list[NDArray[np.float32]] = []
+        truncated: list[bool] = []
         for i, label in enumerate(labels):
             mine = outcomes[i * len(templates) : (i + 1) * len(templates)]
             for outcome in mine:
@@ -107,7 +115,8 @@ class LabelCache:
             if norm == 0:
                 raise invalid_argument(f"the prompts of label {_short(label)} cancel each other out")
             vectors.append((mean / norm).astype(np.float32))
-        return vectors
+            truncated.append(any(outcome.truncated for outcome in mine))
+        return vectors, truncated
 
 
 def _label_error(label: str, reason: Reason, message: str) -> ServiceError:
@@ -125,4 +134,4 @@ def _key(space_id: str, labels: Sequence[str], templates: Sequence[str]) -> str:
 
 
 def _size(vectors: LabelVectors) -> int:
-    return vectors.labels.nbytes + vectors.neutral.nbytes
+    return vectors.labels.nbytes + vectors.neutral.nbytes + vectors.truncated.nbytes

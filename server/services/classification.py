@@ -51,13 +51,16 @@ class ClassificationService(classification_pb2_grpc.ClassificationServiceService
 
 
 def _result(labelled: Labelled, labels: Sequence[str]) -> classification_pb2.ClassifyResult:
-    if labelled.labels is None or labelled.cosines is None or labelled.probabilities is None:
+    columns = (labelled.labels, labelled.cosines, labelled.probabilities, labelled.truncated)
+    if any(column is None for column in columns):
         failure = labelled.failure or ItemFailure(Reason.INTERNAL, "no scores")
         return classification_pb2.ClassifyResult(error=convert.item_error(failure))
-    rows = zip(labelled.labels.tolist(), labelled.cosines.tolist(), labelled.probabilities.tolist(), strict=True)
+    rows = zip(*(column.tolist() for column in columns if column is not None), strict=True)
     return classification_pb2.ClassifyResult(
         scores=[
-            classification_pb2.LabelScore(label=labels[position], cosine=cosine, probability=probability)
-            for position, cosine, probability in rows
+            classification_pb2.LabelScore(
+                label=labels[position], cosine=cosine, probability=probability, truncated=truncated
+            )
+            for position, cosine, probability, truncated in rows
         ]
     )

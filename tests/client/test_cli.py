@@ -204,6 +204,24 @@ def test_a_summary_of_labels_is_json_on_demand(
     done = run("label", pictures, "--labels", "red,blue", "--bundle", tiny_bundle, "--out", out, "--json")
     assert (done.json["labelled"], done.json["failed"], done.json["skipped_files"]) == (4, 1, 1)
     assert sum(done.json["labels"].values()) == 4
+    assert done.json["truncated_labels"] == []
+
+
+def test_texts_that_were_cut_are_told(
+    run: Callable[..., Ran], where: tuple[object, ...], tiny_bundle: Path, pictures: Path, tmp_path: Path
+) -> None:
+    run("ingest", pictures, "-c", "photos", *where)
+    long = "red " * 60
+    found = run("search", long, "-c", "photos", "--json", *where)
+    assert found.json["truncated"]
+    assert "longer than the model reads" in found.err
+    short = run("search", "red", "-c", "photos", "--json", *where)
+    assert not short.json["truncated"]
+    assert short.err == ""
+    label = ("label", pictures, "--labels", f"red,{long}", "--bundle", tiny_bundle, "--out", tmp_path / "l.csv")
+    done = run(*label, "--top-k", 2, "--json")
+    assert done.json["truncated_labels"] == [long.strip()]
+    assert "labels longer than the model reads, which were cut: 1" in done.err
 
 
 def test_collections_are_made_listed_shown_and_deleted(

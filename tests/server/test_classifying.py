@@ -43,6 +43,18 @@ async def test_cosines_are_of_the_picture_and_the_normalised_mean_of_unit_prompt
     assert reply.results[0].scores[0].cosine == pytest.approx(expected, abs=1e-5)
 
 
+async def test_labels_whose_prompts_were_cut_say_so(served: Running) -> None:
+    long = "red " * 40
+    reply = await classify(served, picture("red"), picture("blue"), labels=["red", long, "blue"])
+    for result in reply.results:
+        assert {score.label: score.truncated for score in result.scores} == {"red": False, long: True, "blue": False}
+    # Told from the cache as well, and for whichever of the prompts it is.
+    again = await classify(served, picture("red"), labels=["red", long, "blue"], top_k=1)
+    assert again.results[0].scores[0].truncated == (again.results[0].scores[0].label == long)
+    reply = await classify(served, picture("red"), labels=["red"], templates=["{}", "{} " + long])
+    assert reply.results[0].scores[0].truncated
+
+
 async def test_probabilities_follow_the_models_own_rule(served: Running) -> None:
     scores = (await classify(served, picture("red"))).results[0].scores
     cosines = np.array([score.cosine for score in scores])

@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from twinlens.v1 import content_pb2 as twinlens_dot_v1_dot_content__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n twinlens/v1/classification.proto\x12\x0btwinlens.v1\x1a\x19twinlens/v1/content.proto\"h\n\x0f\x43lassifyRequest\x12\x0e\n\x06images\x18\x01 \x03(\x0c\x12\x0e\n\x06labels\x18\x02 \x03(\t\x12\x11\n\ttemplates\x18\x03 \x03(\t\x12\r\n\x05top_k\x18\x04 \x01(\x05\x12\x13\n\x0bmulti_label\x18\x05 \x01(\x08\"@\n\nLabelScore\x12\r\n\x05label\x18\x01 \x01(\t\x12\x0e\n\x06\x63osine\x18\x02 \x01(\x02\x12\x13\n\x0bprobability\x18\x03 \x01(\x02\"o\n\x0e\x43lassifyResult\x12\'\n\x06scores\x18\x01 \x03(\x0b\x32\x17.twinlens.v1.LabelScore\x12*\n\x05\x65rror\x18\x02 \x01(\x0b\x32\x16.twinlens.v1.ItemErrorH\x00\x88\x01\x01\x42\x08\n\x06_error\"g\n\x10\x43lassifyResponse\x12%\n\x05model\x18\x01 \x01(\x0b\x32\x16.twinlens.v1.ModelInfo\x12,\n\x07results\x18\x02 \x03(\x0b\x32\x1b.twinlens.v1.ClassifyResult2`\n\x15\x43lassificationService\x12G\n\x08\x43lassify\x12\x1c.twinlens.v1.ClassifyRequest\x1a\x1d.twinlens.v1.ClassifyResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n twinlens/v1/classification.proto\x12\x0btwinlens.v1\x1a\x19twinlens/v1/content.proto\"h\n\x0f\x43lassifyRequest\x12\x0e\n\x06images\x18\x01 \x03(\x0c\x12\x0e\n\x06labels\x18\x02 \x03(\t\x12\x11\n\ttemplates\x18\x03 \x03(\t\x12\r\n\x05top_k\x18\x04 \x01(\x05\x12\x13\n\x0bmulti_label\x18\x05 \x01(\x08\"S\n\nLabelScore\x12\r\n\x05label\x18\x01 \x01(\t\x12\x0e\n\x06\x63osine\x18\x02 \x01(\x02\x12\x13\n\x0bprobability\x18\x03 \x01(\x02\x12\x11\n\ttruncated\x18\x04 \x01(\x08\"o\n\x0e\x43lassifyResult\x12\'\n\x06scores\x18\x01 \x03(\x0b\x32\x17.twinlens.v1.LabelScore\x12*\n\x05\x65rror\x18\x02 \x01(\x0b\x32\x16.twinlens.v1.ItemErrorH\x00\x88\x01\x01\x42\x08\n\x06_error\"g\n\x10\x43lassifyResponse\x12%\n\x05model\x18\x01 \x01(\x0b\x32\x16.twinlens.v1.ModelInfo\x12,\n\x07results\x18\x02 \x03(\x0b\x32\x1b.twinlens.v1.ClassifyResult2`\n\x15\x43lassificationService\x12G\n\x08\x43lassify\x12\x1c.twinlens.v1.ClassifyRequest\x1a\x1d.twinlens.v1.ClassifyResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -35,11 +35,11 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_CLASSIFYREQUEST']._serialized_start=76
   _globals['_CLASSIFYREQUEST']._serialized_end=180
   _globals['_LABELSCORE']._serialized_start=182
-  _globals['_LABELSCORE']._serialized_end=246
-  _globals['_CLASSIFYRESULT']._serialized_start=248
-  _globals['_CLASSIFYRESULT']._serialized_end=359
-  _globals['_CLASSIFYRESPONSE']._serialized_start=361
-  _globals['_CLASSIFYRESPONSE']._serialized_end=464
-  _globals['_CLASSIFICATIONSERVICE']._serialized_start=466
-  _globals['_CLASSIFICATIONSERVICE']._serialized_end=562
+  _globals['_LABELSCORE']._serialized_end=265
+  _globals['_CLASSIFYRESULT']._serialized_start=267
+  _globals['_CLASSIFYRESULT']._serialized_end=378
+  _globals['_CLASSIFYRESPONSE']._serialized_start=380
+  _globals['_CLASSIFYRESPONSE']._serialized_end=483
+  _globals['_CLASSIFICATIONSERVICE']._serialized_start=485
+  _globals['_CLASSIFICATIONSERVICE']._serialized_end=581
 # @@protoc_insertion_point(module_scope)

@@ -80,22 +80,28 @@ class LabelScore(_message.Message):
     LABEL_FIELD_NUMBER: _builtins.int
     COSINE_FIELD_NUMBER: _builtins.int
     PROBABILITY_FIELD_NUMBER: _builtins.int
+    TRUNCATED_FIELD_NUMBER: _builtins.int
     label: _builtins.str
     """The label as it was sent."""
     cosine: _builtins.float
     """Raw cosine of picture and label."""
     probability: _builtins.float
     """By the model's own rule: softmax(scale * cosine) over the labels sent, or sigmoid(scale * cosine + bias); see `multi_label`."""
+    truncated: _builtins.bool
+    """A prompt of this label was longer than the model's context and was cut: labels that differ only behind the cut
+    score the same.
+    """
     def __init__(
         self,
         *,
         label: _builtins.str = ...,
         cosine: _builtins.float = ...,
         probability: _builtins.float = ...,
+        truncated: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cosine", b"cosine", "label", b"label", "probability", b"probability"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cosine", b"cosine", "label", b"label", "probability", b"probability", "truncated", b"truncated"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
