@@ -21,6 +21,8 @@ from twinlens.training.pull.torchscript_archive import is_torchscript, read_torc
 _NESTED = ("state_dict_ema", "model_ema", "state_dict", "model_state_dict", "model", "module")
 # Constants that OpenAI stored among the weights of its archives.
 _OPENAI_CONSTANTS = frozenset({"input_resolution", "context_length", "vocab_size"})
+# Only training reads these, and older files (OpenAI's too) lack them.
+_COUNTERS = "num_batches_tracked"
 
 
 @dataclass(frozen=True)
@@ -88,6 +90,9 @@ def fit_weights(model: nn.Module, weights: Weights, *, prefix: str | None = None
         for name, tensor in tensors.items()
         if name in own or not any(name == d or (d.endswith(".") and name.startswith(d)) for d in dropped)
     }
+    for name, value in own.items():
+        if name.endswith(_COUNTERS):
+            kept.setdefault(name, value)
     try:
         load_weights(model, kept, origin=weights.origin)
     except (CheckpointError, RuntimeError) as error:

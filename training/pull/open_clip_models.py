@@ -22,7 +22,6 @@ from twinlens.training.pull.tokenizer_choice import check_vocabulary, open_clip_
 _TAGS_SHOWN = 6
 # Constants and buffers that older versions kept among the weights.
 _DROPPED = ("attn_mask", "text.attn_mask", "text.transformer.embeddings.position_ids", "text_decoder.")
-_RESNET_BUFFERS = "num_batches_tracked"
 
 
 def open_clip_model(source: Source, choices: Choices, say: Say) -> PulledTowers:
@@ -173,10 +172,6 @@ def _fit(model: nn.Module, weights: Weights, prefix: str | None) -> None:
     for scalar in ("logit_scale", "logit_bias"):
         if scalar in tensors and scalar in own and tensors[scalar].numel() == own[scalar].numel():
             tensors[scalar] = tensors[scalar].reshape(own[scalar].shape)
-    for name in own:
-        # Only training reads these counters, and OpenAI's archives lack them.
-        if name.endswith(_RESNET_BUFFERS):
-            tensors.setdefault(name, own[name])
     fit_weights(model, Weights(tensors, weights.origin, weights.openai), prefix="", drop=_DROPPED)
 
 

@@ -18,12 +18,19 @@ from twinlens.training.pull.transformers_models import read_json
 from twinlens.training.tokenizers import TokenizerExport
 
 _LOWER: dict[str, Any] = {"type": "Lowercase"}
+# Python lower-cases a sigma at the end of a word to another letter; the normaliser sees one letter at a time.
+_FINAL_SIGMA: dict[str, Any] = {
+    "type": "Replace",
+    "pattern": {"Regex": r"(?<=\p{L})\u03a3(?!\p{L})"},
+    "content": "\u03c2",
+}
 _PUNCTUATION: dict[str, Any] = {
     "type": "Replace",
     "pattern": {"Regex": f"[{re.escape(string.punctuation)}]"},
     "content": "",
 }
-_FOLD: dict[str, Any] = {"type": "Replace", "pattern": {"Regex": r"\s+"}, "content": " "}
+# Python counts four more characters as white space than the normaliser's expressions do.
+_FOLD: dict[str, Any] = {"type": "Replace", "pattern": {"Regex": r"[\s\x1c-\x1f]+"}, "content": " "}
 _STRIP: dict[str, Any] = {"type": "Strip", "strip_left": True, "strip_right": True}
 _LOWER_ONLY = ("Siglip2Tokenizer", "GemmaTokenizer", "GemmaTokenizerFast")
 
@@ -36,7 +43,7 @@ def with_siglip_clean_up(export: TokenizerExport, source: Path | str) -> Tokeniz
         source: Its folder; `tokenizer_config.json` names the class.
     """
     named = str(read_json(Path(source).expanduser() / "tokenizer_config.json").get("tokenizer_class") or "")
-    steps = [_LOWER] if named in _LOWER_ONLY else [_LOWER, _PUNCTUATION, _FOLD, _STRIP]
+    steps = [_LOWER] if named in _LOWER_ONLY else [_FINAL_SIGMA, _LOWER, _PUNCTUATION, _FOLD, _STRIP]
     content = json.loads(export.json)
     own = content.get("normalizer")
     if own is not None and own != _LOWER and own.get("normalizers", [None])[0] != _LOWER:

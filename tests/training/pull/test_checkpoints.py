@@ -75,6 +75,11 @@ def test_weights_of_another_precision_become_float32(dtype: torch.dtype, tmp_pat
     torch.testing.assert_close(other.state_dict()["0.weight"], halved["0.weight"].float())
 
 
+def test_counters_that_only_training_reads_may_be_missing() -> None:
+    without = {name: value for name, value in state().items() if not name.endswith("num_batches_tracked")}
+    fit_weights(model(seed=1), Weights(without, "old.pth"))
+
+
 class Hostile:
     def __reduce__(self) -> Any:
         return os.system, ("touch owned",)
