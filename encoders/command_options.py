@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Annotated, Any, Literal, TypeVar
 
 import click
@@ -34,23 +32,3 @@ def or_fail(action: Callable[[], Result]) -> Result:
 def print_json(value: Any) -> None:
     """Prints for programs."""
     typer.echo(json.dumps(value, ensure_ascii=False, indent=2))
-
-
-@contextmanager
-def bytes_on_terminal(what: str) -> Iterator[Callable[[int], None]]:
-    """Shows how much was copied and how fast, from the first byte on; nothing where stderr is no terminal."""
-    if not sys.stderr.isatty():
-        yield lambda _: None
-        return
-    from rich.console import Console  # noqa: PLC0415 - only terminals pay for it
-    from rich.progress import DownloadColumn, Progress, TextColumn, TransferSpeedColumn  # noqa: PLC0415
-
-    with Progress(
-        TextColumn("{task.description}"),
-        DownloadColumn(),
-        TransferSpeedColumn(),
-        console=Console(stderr=True),
-        transient=True,
-    ) as bar:
-        task = bar.add_task(what, total=None, visible=False)
-        yield lambda count: bar.update(task, advance=count, visible=True)

@@ -10,10 +10,11 @@ import click
 import typer
 
 from twinlens.encoders.bundle import read_manifest, verify_digests
-from twinlens.encoders.command_options import Json, Models, ProviderOption, bytes_on_terminal, or_fail, print_json
+from twinlens.encoders.command_options import Json, Models, ProviderOption, or_fail, print_json
 from twinlens.encoders.errors import BundleError, RuntimeUnavailable
 from twinlens.encoders.find_bundle import DEFAULT_REPOSITORY, find_bundle
 from twinlens.encoders.manifest import Manifest, weights_beside
+from twinlens.encoders.progress import bytes_on_stderr
 from twinlens.encoders.repository import ModelRepository
 
 if TYPE_CHECKING:
@@ -127,7 +128,7 @@ def push_model(
             show(more)
 
         folder = locate(which, repository)
-        with bytes_on_terminal("pushing") as show:
+        with bytes_on_stderr("pushing") as show:
             return ModelRepository(to).push(folder, on_bytes=count), sent
 
     manifest, sent = or_fail(publish)
@@ -144,7 +145,7 @@ def locate(which: str, repository: str) -> Path:
     Raises:
         BundleError: as `find_bundle`.
     """
-    with bytes_on_terminal("copying to the cache") as show:
+    with bytes_on_stderr("copying to the cache") as show:
         return find_bundle(which, repository, on_bytes=show)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Protocol
 
@@ -67,3 +67,23 @@ def progress_on_stderr(what: str, total: int | None = None) -> Iterator[Progress
                 bar.update(task, advance=1, failed=self.failed)
 
         yield _OnTerminal()
+
+
+@contextmanager
+def bytes_on_stderr(what: str) -> Iterator[Callable[[int], None]]:
+    """Shows how much was copied and how fast, from the first byte on; nothing where stderr is no terminal."""
+    if not sys.stderr.isatty():
+        yield lambda _: None
+        return
+    from rich.console import Console  # noqa: PLC0415 - only terminals pay for it
+    from rich.progress import DownloadColumn, Progress, TextColumn, TransferSpeedColumn  # noqa: PLC0415
+
+    with Progress(
+        TextColumn("{task.description}"),
+        DownloadColumn(),
+        TransferSpeedColumn(),
+        console=Console(stderr=True),
+        transient=True,
+    ) as bar:
+        task = bar.add_task(what, total=None, visible=False)
+        yield lambda count: bar.update(task, advance=count, visible=True)

@@ -152,6 +152,15 @@ class TestPush:
         assert json.loads(ok(capsys, "models", "push", small, store, "--json"))["bytes_sent"] == 0
         assert ok(capsys, "models", "list", "--models", store).startswith("tiny/1  space ")
 
+    def test_shows_on_a_terminal_how_far_it_is(
+        self, capsys: Any, small: Path, store: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+        code, out, err = run(capsys, "models", "push", small, store)
+        assert (code, out.count("\n")) == (0, 1)
+        assert "pushing" in err
+        assert "kB" in err
+
     def test_from_one_repository_to_another(self, capsys: Any, small: Path, store: str, tmp_path: Path) -> None:
         ok(capsys, "models", "push", small, store)
         assert f"is in {tmp_path / 'local'}" in ok(

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from threading import Barrier
+from threading import Barrier, Lock
 from typing import Any
 
 import fsspec
@@ -147,6 +147,32 @@ class TestFetching:
         seen: list[int] = []
         Encoder.load(repository.fetch("tiny", "1", on_bytes=seen.append))
         assert max(seen) == 1000
+
+    def test_few_parts_are_in_memory_at_once(
+        self, repository: ModelRepository, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        from twinlens.encoders import transfer
+
+        monkeypatch.setattr(transfer, "_PART", 200)
+        monkeypatch.setattr(transfer, "_AT_ONCE", 3)
+        real, lock, running, most = repository._fs.cat_file, Lock(), 0, 0
+
+        def count(path: str, **options: Any) -> Any:
+            nonlocal running, most
+            with lock:
+                running += 1
+                most = max(most, running)
+            try:
+                data = real(path, **options)
+                assert "start" not in options or len(data) <= 200
+                return data
+            finally:
+                with lock:
+                    running -= 1
+
+        monkeypatch.setattr(repository._fs, "cat_file", count)
+        Encoder.load(repository.fetch("tiny"))
+        assert most == 3
 
     @pytest.mark.parametrize(
         ("name", "harm"),
