@@ -76,9 +76,10 @@ def bytes_on_stderr(what: str) -> Iterator[Callable[[int], None]]:
         yield lambda _: None
         return
     from rich.console import Console  # noqa: PLC0415 - only terminals pay for it
-    from rich.progress import DownloadColumn, Progress, TextColumn, TransferSpeedColumn  # noqa: PLC0415
+    from rich.progress import DownloadColumn, TextColumn, TransferSpeedColumn  # noqa: PLC0415
+    from rich.progress import Progress as Bar  # noqa: PLC0415
 
-    with Progress(
+    with Bar(
         TextColumn("{task.description}"),
         DownloadColumn(),
         TransferSpeedColumn(),
