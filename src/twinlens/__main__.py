@@ -43,6 +43,7 @@ COMMANDS: Mapping[str, Mounted] = {
     "mine": Mounted("twinlens.training.cli", "mine", "Mine hard negatives from a collection."),
     "train": Mounted("twinlens.training.cli", "train", "Train an encoder, from scratch or on from a checkpoint."),
     "export": Mounted("twinlens.training.cli", "export", "Make a bundle of a checkpoint."),
+    "quantize": Mounted("twinlens.training.export.variants.cli", "quantize", "Give a bundle int8 and fp16 files."),
     "reindex": Mounted("twinlens.server.cli", "reindex", "Move a data folder's collections to another encoder."),
     "health": Mounted("twinlens.client.cli", "health", "Ask a server whether it works."),
     "doctor": Mounted("twinlens.encoders.cli", "doctor", "Tell what this machine and installation can do."),

@@ -1,0 +1,79 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.support.variant_bundle import image_graph, publish_with, write_pictures
+from twinlens.__main__ import main
+from twinlens.encoders.bundle import read_manifest
+
+
+@pytest.fixture(scope="module")
+def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("models") / "small" / "1"
+    publish_with(folder, image_graph(), None)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_pictures(tmp_path_factory.mktemp("photos"), 120)
+
+
+def test_it_writes_a_new_version_and_says_what_passed(
+    bundle: Path, photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "2"
+    arguments = ["quantize", str(bundle), "--out", str(out), "--photos", str(photos), "--min-speedup", "0"]
+    assert main([*arguments, "--precision", "int8,fp16"]) == 0
+    captured = capsys.readouterr()
+    lines = captured.out.splitlines()
+    assert lines[0].startswith("image int8 written: cosine mean 0.99")
+    assert lines[1].startswith("image fp16 written: cosine mean 1.0000")
+    space_id = read_manifest(bundle).space_id
+    assert lines[2] == f"{out}: small/2, space {space_id[:12]} as before"
+    assert "image int8, 0 nodes in fp32: passes" in captured.err
+    assert main(["models", "verify", str(out)]) == 0
+
+
+def test_it_ends_with_1_and_writes_nothing_if_nothing_passes(
+    bundle: Path, photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "out"
+    arguments = ["quantize", str(bundle), "--out", str(out), "--photos", str(photos), "--min-speedup", "1000"]
+    assert main([*arguments, "--json"]) == 1
+    report = json.loads(capsys.readouterr().out)
+    assert report["path"] is None
+    (file,) = report["files"]
+    assert (file["tower"], file["precision"], file["written"]) == ("image", "int8", False)
+    assert "as fast as fp32" in file["refused"]
+    assert not out.exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (
+            [],
+            "0 pictures that can be read are too few to calibrate on and to judge by: give at least 96 different ones ",
+        ),
+        (["--photos", "gone"], "gone is not there"),
+        (["--precision", "int4"], "there is no variant 'int4': int8 and fp16 can be made"),
+        (["--labels", "gone"], "gone is not there"),
+        (["--texts", "gone.txt"], "cannot read gone.txt: No such file or directory"),
+    ],
+)
+def test_what_cannot_be_done_is_one_clear_line(
+    arguments: list[str], line: str, bundle: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["quantize", str(bundle), "--out", str(tmp_path / "out"), *arguments]) != 0
+    error = capsys.readouterr().err.splitlines()[-1]
+    assert error.startswith(f"twinlens: {line}")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_without_a_bundle_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["quantize", str(tmp_path), "--out", str(tmp_path / "out")]) == 1
+    assert "no bundle at" in capsys.readouterr().err

@@ -1,0 +1,137 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from tests.support.tiny_bundle import TinyTowers
+from tests.support.variant_bundle import image_graph, publish_with, text_graph, write_pictures
+from twinlens.encoders.encoder import Encoder
+from twinlens.encoders.tokenise import TokenisedText
+from twinlens.training.export.errors import ExportError
+from twinlens.training.export.variants.calibration import CalibrationData, read_calibration
+from twinlens.training.export.variants.samples import Samples, by_length, prepare_samples
+from twinlens.training.export.variants.sentences import varied_sentences
+
+
+@pytest.fixture(scope="module")
+def encoder(tmp_path_factory: pytest.TempPathFactory) -> Encoder:
+    folder = tmp_path_factory.mktemp("bundle") / "1"
+    publish_with(folder, image_graph(), text_graph(len(TinyTowers().vocabulary)))
+    return Encoder.load(folder, provider="cpu")
+
+
+def rows(pixels: np.ndarray) -> set[bytes]:
+    return {picture.tobytes() for picture in pixels}
+
+
+def split(encoder: Encoder, data: CalibrationData, folder: Path) -> Samples:
+    folder.mkdir()
+    return prepare_samples(encoder, data, folder)
+
+
+def test_what_is_calibrated_on_never_judges(encoder: Encoder, tmp_path: Path) -> None:
+    folder = write_pictures(tmp_path / "photos", 150, captions=True)
+    samples = split(encoder, read_calibration([folder]), tmp_path / "scratch")
+    assert (len(samples.calibration_pixels), len(samples.gate_pixels)) == (50, 100)
+    assert not rows(samples.calibration_pixels) & rows(samples.gate_pixels)
+    ids = [{text.ids for text in texts} for texts in (samples.calibration_texts, samples.gate_texts)]
+    assert not ids[0] & ids[1]
+    assert samples.caption_of.tolist() == list(range(100)), "a caption for each picture, in order"
+
+
+def test_copies_and_reencoded_pictures_stay_on_one_side(encoder: Encoder, tmp_path: Path) -> None:
+    folder = write_pictures(tmp_path / "photos", 120)
+    for file in sorted(folder.glob("*.png")):
+        with Image.open(file) as picture:
+            picture.save(file.with_suffix(".jpg"), quality=90)
+    samples = split(encoder, read_calibration([folder]), tmp_path / "scratch")
+    assert len(samples.calibration_pixels) + len(samples.gate_pixels) == 240
+    difference = np.abs(samples.calibration_pixels[:, None] - samples.gate_pixels[None]).mean(axis=(2, 3, 4))
+    assert difference.min() > 0.1, "no picture has its copy on the other side"
+
+
+def test_the_split_depends_on_contents_alone(encoder: Encoder, tmp_path: Path) -> None:
+    first = write_pictures(tmp_path / "first", 120)
+    second = tmp_path / "second"
+    second.mkdir()
+    for i, file in enumerate(sorted(first.glob("*.png"), reverse=True)):
+        (second / f"x{i}.png").write_bytes(file.read_bytes())
+    found = [split(encoder, read_calibration([f]), tmp_path / f"{f.name}-s") for f in (first, second)]
+    assert rows(found[0].calibration_pixels) == rows(found[1].calibration_pixels)
+
+
+def test_a_labelled_picture_that_is_calibrated_on_does_not_judge(encoder: Encoder, tmp_path: Path) -> None:
+    folder = write_pictures(tmp_path / "photos", 120)
+    names = sorted(file.name for file in folder.glob("*.png"))
+    labels = [{"image": name, "label": "cat" if i % 2 else "dog"} for i, name in enumerate(names)]
+    (folder / "labels.jsonl").write_text("\n".join(map(json.dumps, labels)))
+    samples = split(encoder, read_calibration([folder], None, [folder]), tmp_path / "scratch")
+    (labelled,) = samples.labelled
+    assert len(labelled.labels) == 80
+    assert not rows(labelled.pixels) & rows(samples.calibration_pixels)
+    assert len(labelled.prompts) == 2
+
+
+def test_texts_of_a_file_are_split_and_their_doubles_dropped(encoder: Encoder, tmp_path: Path) -> None:
+    folder = write_pictures(tmp_path / "photos", 120)
+    lines = [f"{word} {number}" for word in ("Cat", "dog") for number in range(100)]
+    (tmp_path / "texts.txt").write_text("\n".join([*lines, "cat  7", " ", "DOG 3"]))
+    samples = split(encoder, read_calibration([folder], tmp_path / "texts.txt"), tmp_path / "scratch")
+    sides = [{text.ids for text in texts} for texts in (samples.calibration_texts, samples.gate_texts)]
+    assert not sides[0] & sides[1]
+    assert len(sides[0] | sides[1]) == 200
+
+
+def test_too_few_labelled_pictures_are_refused(encoder: Encoder, tmp_path: Path) -> None:
+    folder = write_pictures(tmp_path / "photos", 120)
+    for name in ("cat", "dog"):
+        write_pictures(tmp_path / "few" / name, 10, seed=9)
+    with pytest.raises(ExportError, match=r"few has \d+ labelled pictures of use, at least 64"):
+        split(encoder, read_calibration([folder], None, [tmp_path / "few"]), tmp_path / "scratch")
+
+
+@pytest.mark.parametrize(
+    ("content", "line"),
+    [
+        ("{}", "captions.jsonl, line 1: an object with the texts image and caption"),
+        ('\n{"image": 3, "caption": "x"}', "line 2: an object"),
+        ("not json", "line 1: not JSON"),
+    ],
+)
+def test_a_wrong_row_is_named(content: str, line: str, tmp_path: Path) -> None:
+    (tmp_path / "captions.jsonl").write_text(content)
+    with pytest.raises(ExportError, match=line):
+        read_calibration([tmp_path])
+
+
+def test_missing_and_empty_sources_are_one_clear_line(tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "blank.txt").write_text(" \n")
+    with pytest.raises(ExportError, match="no pictures in"):
+        read_calibration([tmp_path / "empty"])
+    with pytest.raises(ExportError, match="gone is not there"):
+        read_calibration([tmp_path / "gone"])
+    with pytest.raises(ExportError, match="is not a folder"):
+        read_calibration([tmp_path / "blank.txt"])
+    with pytest.raises(ExportError, match="no texts in"):
+        read_calibration(texts=tmp_path / "blank.txt")
+    with pytest.raises(ExportError, match="labels no pictures of two classes"):
+        read_calibration(labels=[tmp_path / "empty"])
+
+
+def test_batches_hold_texts_of_one_length() -> None:
+    tokens = [TokenisedText(ids=tuple(range(1 + i % 3)), truncated=False) for i in range(100)]
+    batches = list(by_length(tokens, most=10))
+    assert sum(map(len, batches)) == 100
+    assert all(len({len(text.ids) for text in batch}) == 1 and len(batch) <= 10 for batch in batches)
+
+
+def test_the_built_in_sentences_are_varied_and_always_the_same() -> None:
+    sentences = varied_sentences(512)
+    assert len(set(sentences)) == 512
+    assert sentences == varied_sentences(512)
+    assert len({len(sentence.split()) for sentence in sentences}) > 8

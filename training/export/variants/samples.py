@@ -1,0 +1,257 @@
+"""Splitting the data: what is calibrated on never judges."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.lib.format import open_memmap
+from numpy.typing import NDArray
+
+from twinlens.encoders.cpus import allowed_cpus
+from twinlens.encoders.encoder import Encoder
+from twinlens.encoders.errors import InvalidImage, InvalidText
+from twinlens.encoders.tokenise import TokenisedText
+from twinlens.training.export.errors import ExportError
+from twinlens.training.export.variants.calibration import CalibrationData, LabelledSet, Photo
+from twinlens.training.export.variants.sentences import varied_sentences
+
+# What a tower is calibrated on, at most: more changes nothing in the figures of the starter.
+CALIBRATION_PHOTOS = 128
+CALIBRATION_TEXTS = 256
+# What judges, at most, from one set.
+_GATE_ITEMS = 1000
+# Fewer held-out items say nothing about half a point of recall: one of 64 is 1.6 points.
+MIN_GATE_ITEMS = 64
+MIN_CALIBRATION_ITEMS = 32
+_BUILT_IN_TEXTS = 512
+# Pictures looked at, at most; of more, those whose names' digests come first.
+_MOST_PHOTOS = 2000
+# So many of 64 bits may differ between copies: bits at the mean flip when a picture is saved again.
+_SAME_BITS = 4
+_PROMPT = "a photo of a {}."
+_SIDE = 8
+
+
+@dataclass(frozen=True)
+class Labelled:
+    """Held-out pictures of known classes."""
+
+    name: str
+    pixels: NDArray[np.float32]
+    labels: NDArray[np.int64]
+    prompts: list[TokenisedText]
+
+
+@dataclass(frozen=True)
+class Samples:
+    """The data, prepared for the towers of one bundle and split.
+
+    Attributes:
+        calibration_pixels: Shape (n, 3, s, s).
+        gate_pixels: Shape (m, 3, s, s).
+        calibration_texts: Tokenised.
+        gate_texts: Tokenised; the captions of the gate's pictures come first, in the order of `caption_of`.
+        caption_of: For each caption, which of the gate's pictures it describes.
+        labelled: Sets that judge by their labels.
+        unreadable: How many pictures could not be read.
+    """
+
+    calibration_pixels: NDArray[np.float32]
+    gate_pixels: NDArray[np.float32]
+    calibration_texts: list[TokenisedText]
+    gate_texts: list[TokenisedText]
+    caption_of: NDArray[np.int64]
+    labelled: tuple[Labelled, ...]
+    unreadable: int
+
+
+def prepare_samples(
+    encoder: Encoder, data: CalibrationData, folder: Path, advance: Callable[[], None] = lambda: None
+) -> Samples:
+    """Decodes, tokenises and splits.
+
+    The split depends on the contents alone: pictures that look alike (nearly the same 8 x 8 pattern of light and dark,
+    as re-encoded copies have) and texts of the same words go to one side together, and a labelled picture that looks
+    like one that is calibrated on is left out.
+
+    Args:
+        encoder: The bundle's, for its decode contract, preprocessing and tokenizer.
+        data: What the user named.
+        folder: Where prepared pixels are kept while this runs.
+        advance: Called for each picture.
+
+    Raises:
+        ExportError: if there is too little of anything, naming how much is wanted.
+    """
+    manifest = encoder.manifest
+    pictures = _Pictures(encoder, folder, advance)
+    side = 1 if manifest.image is None else manifest.image.preprocess.size
+    empty = np.zeros((0, 3, side, side), np.float32)
+    calibration_pixels = gate_pixels = empty
+    captions: list[tuple[str, int]] = []
+    labelled: list[Labelled] = []
+    texts = list(data.texts)
+    if manifest.image is not None:
+        photos = _some(data.photos)
+        pixels, kept = pictures.read("photos", [photo.path for photo in photos])
+        marks = _marks(pixels)
+        first, rest = _split(_alike(marks), CALIBRATION_PHOTOS)
+        _require(len(first), len(rest), len(pixels), "pictures that can be read", "--photos")
+        calibration_pixels, gate_pixels = pixels[first], pixels[rest[:_GATE_ITEMS]]
+        for place, row in enumerate(rest[:_GATE_ITEMS]):
+            captions += [(caption, place) for caption in photos[kept[row]].captions]
+        texts += [caption for row in first for caption in photos[kept[row]].captions]
+        if manifest.text is not None:
+            labelled = [_label(encoder, pictures, labels, marks[first]) for labels in data.labelled]
+    calibration_texts: list[TokenisedText] = []
+    gate_texts: list[TokenisedText] = []
+    caption_of: list[int] = []
+    if manifest.text is not None:
+        judging = {_words(caption) for caption, _ in captions}
+        for caption, place in captions:
+            if (tokens := _tokens(encoder, caption)) is not None:
+                gate_texts.append(tokens)
+                caption_of.append(place)
+        free = list(dict.fromkeys(text for text in texts if _words(text) not in judging))
+        if not captions and not texts:
+            free = varied_sentences(_BUILT_IN_TEXTS)
+        # Captions judge already where there are enough; otherwise the texts are split as the pictures are.
+        first, rest = _split([_words(text) for text in free], CALIBRATION_TEXTS, all_of_it=bool(captions))
+        calibration_texts = [tokens for i in first if (tokens := _tokens(encoder, free[i])) is not None]
+        gate_texts += [tokens for i in rest[:_GATE_ITEMS] if (tokens := _tokens(encoder, free[i])) is not None]
+        _require(len(calibration_texts), len(gate_texts), len(free) + len(captions), "texts", "--texts")
+    return Samples(
+        calibration_pixels,
+        gate_pixels,
+        calibration_texts,
+        gate_texts,
+        np.array(caption_of, np.int64),
+        tuple(labelled),
+        pictures.unreadable,
+    )
+
+
+class _Pictures:
+    """Decodes pictures into files of prepared pixels, so that they need not fit the memory."""
+
+    def __init__(self, encoder: Encoder, folder: Path, advance: Callable[[], None]) -> None:
+        self.unreadable = 0
+        self._encoder = encoder
+        self._folder = folder
+        self._advance = advance
+
+    def read(self, name: str, paths: Sequence[Path]) -> tuple[NDArray[np.float32], list[int]]:
+        """The pixels of those that can be read, and which those are."""
+        image = self._encoder.manifest.image
+        assert image is not None  # noqa: S101 - the caller asked
+        shape = (max(1, len(paths)), 3, image.preprocess.size, image.preprocess.size)
+        pixels = open_memmap(self._folder / f"{name}.npy", mode="w+", dtype=np.float32, shape=shape)
+        kept: list[int] = []
+        with ThreadPoolExecutor(allowed_cpus()) as pool:
+            for i, prepared in enumerate(pool.map(self._one, paths)):
+                self._advance()
+                if prepared is None:
+                    self.unreadable += 1
+                else:
+                    pixels[len(kept)] = prepared
+                    kept.append(i)
+        return pixels[: len(kept)], kept
+
+    def _one(self, path: Path) -> NDArray[np.float32] | None:
+        try:
+            return self._encoder.prepare_image(path.read_bytes())
+        except (OSError, InvalidImage):
+            return None
+
+
+def _label(encoder: Encoder, pictures: _Pictures, labels: LabelledSet, marks: NDArray[np.uint64]) -> Labelled:
+    chosen = sorted(range(len(labels.photos)), key=lambda i: hashlib.sha256(labels.photos[i].name.encode()).digest())
+    chosen = sorted(chosen[:_GATE_ITEMS])
+    pixels, kept = pictures.read(f"labels-{labels.name}", [labels.photos[i] for i in chosen])
+    apart = np.bitwise_count(_marks(pixels)[:, None] ^ marks[None, :]).min(axis=1, initial=64) > _SAME_BITS
+    free = np.flatnonzero(apart).tolist()
+    if len(free) < MIN_GATE_ITEMS:
+        raise ExportError(
+            f"{labels.name} has {len(free)} labelled pictures of use, at least {MIN_GATE_ITEMS} are needed"
+        )
+    return Labelled(
+        labels.name,
+        pixels[free],
+        np.array([labels.labels[chosen[kept[row]]] for row in free]),
+        [encoder.prepare_text(_PROMPT.format(name)) for name in labels.names],
+    )
+
+
+def _split(marks: Sequence[bytes], most: int, *, all_of_it: bool = False) -> tuple[list[int], list[int]]:
+    """Indices for calibration (a third, at most `most`) and for the gate; equal marks stay together."""
+    groups: dict[bytes, list[int]] = {}
+    for i, mark in enumerate(marks):
+        groups.setdefault(mark, []).append(i)
+    wanted = min(most, len(marks) if all_of_it else len(marks) // 3)
+    first: list[int] = []
+    rest: list[int] = []
+    for mark in sorted(groups, key=lambda mark: hashlib.sha256(mark).digest()):
+        (first if len(first) < wanted else rest).extend(groups[mark])
+    return first, [] if all_of_it else rest
+
+
+def _some(photos: Sequence[Photo]) -> list[Photo]:
+    if len(photos) <= _MOST_PHOTOS:
+        return list(photos)
+    return sorted(photos, key=lambda photo: hashlib.sha256(photo.path.name.encode()).digest())[:_MOST_PHOTOS]
+
+
+def _marks(pixels: NDArray[np.float32]) -> NDArray[np.uint64]:
+    """The pattern of light and dark of each picture: 64 bits that nearly survive re-encoding and resizing."""
+    height, width = pixels.shape[2:]
+    rows, columns = np.arange(height) * _SIDE // height, np.arange(width) * _SIDE // width
+    marks = np.zeros(len(pixels), np.uint64)
+    for i, picture in enumerate(pixels):
+        grey = np.zeros((_SIDE, _SIDE))
+        np.add.at(grey, (rows[:, None], columns[None, :]), picture.mean(axis=0))
+        marks[i] = np.packbits(grey > grey.mean()).view(np.uint64)[0]
+    return marks
+
+
+def _alike(marks: NDArray[np.uint64]) -> list[bytes]:
+    """One mark for all pictures that are joined by steps of a few bits: the least of theirs."""
+    group = np.arange(len(marks))
+    for i, mark in enumerate(marks):
+        near = np.flatnonzero(np.bitwise_count(marks ^ mark) <= _SAME_BITS)
+        group[np.isin(group, group[near])] = group[i]
+    return [int(marks[group == of].min()).to_bytes(8, "big") for of in group]
+
+
+def _words(text: str) -> bytes:
+    return " ".join(text.casefold().split()).encode("utf-8", "replace")
+
+
+def _tokens(encoder: Encoder, text: str) -> TokenisedText | None:
+    try:
+        return encoder.prepare_text(text)
+    except InvalidText:
+        return None
+
+
+def _require(calibration: int, gate: int, total: int, what: str, option: str) -> None:
+    if calibration < MIN_CALIBRATION_ITEMS or gate < MIN_GATE_ITEMS:
+        least = max(3 * MIN_CALIBRATION_ITEMS, MIN_CALIBRATION_ITEMS + MIN_GATE_ITEMS)
+        raise ExportError(
+            f"{total} {what} are too few to calibrate on and to judge by: give at least {least} different ones "
+            f"({option}); several hundred are better"
+        )
+
+
+def by_length(tokens: Iterable[TokenisedText], most: int = 32) -> Iterator[list[TokenisedText]]:
+    """Batches of texts of the same length, so that none holds padding."""
+    lengths: dict[int, list[TokenisedText]] = {}
+    for text in tokens:
+        lengths.setdefault(len(text.ids), []).append(text)
+    for length in sorted(lengths):
+        for start in range(0, len(lengths[length]), most):
+            yield lengths[length][start : start + most]
