@@ -88,6 +88,7 @@ def families(folder: Path, published: list[Path], clean: Clean, context: int) ->
         made.clip_whitespace(),
         made.mobileclip(),
         made.coca(),
+        made.transformers_clip(),
         made.siglip(),
         made.siglip_short(),
         made.siglip2(),

@@ -181,6 +181,24 @@ class Families:
         export = hugging_face_tokenizer(path, context_length=128, clean="none", pad="longest", attention_mask=True)
         return Family("MiniLM (WordPiece)", export, _plain(self.bert_folder(), 128), "transformers BertTokenizer")
 
+    def transformers_clip(self) -> Family:
+        folder = self.clip_folder()
+        export = hugging_face_tokenizer(folder, context_length=77, clean="none", pad="longest", attention_mask=False)
+        return Family("CLIP of transformers", export, _plain(folder, 77), "transformers CLIPTokenizer")
+
+    def clip_folder(self) -> Path:
+        """CLIP's vocabulary as transformers' folders hold it."""
+        folder = self.folder / "clip"
+        if not folder.is_dir():
+            folder.mkdir()
+            model = json.loads(clip_tokenizer().json)["model"]
+            names = {"<start_of_text>": "<|startoftext|>", "<end_of_text>": "<|endoftext|>"}
+            _write(folder / "vocab.json", {names.get(token, token): number for token, number in model["vocab"].items()})
+            merges = [" ".join(merge) for merge in model["merges"]]
+            (folder / "merges.txt").write_text("\n".join(["#version: 0.2", *merges]), encoding="utf-8")
+            _write(folder / "tokenizer_config.json", {"tokenizer_class": "CLIPTokenizer"})
+        return folder
+
     def published(self, folder: Path, context: int, clean: Clean) -> Family:
         """A published tokenizer in a folder of its own."""
         return self._hf(folder.name, folder, context, clean)

@@ -16,8 +16,8 @@ from twinlens.training.tokenizers.conversion import convert
 from twinlens.training.tokenizers.source import TOKENIZER_FILE, TokenizerSource, find_source, token_text
 from twinlens.training.tokenizers.tokenizer_export import TokenizerExport
 
-# Tried in this order where no file says which token pads.
-_PAD_SPELLINGS = ("<pad>", "[PAD]")
+# Tried in this order where no file says which token pads; the last is that of transformers' CLIP class.
+_PAD_SPELLINGS = ("<pad>", "[PAD]", "<|endoftext|>")
 
 
 def hugging_face_tokenizer(

@@ -11,9 +11,8 @@ from tests.support.tokenizer_families import Families, Family, compare
 
 FAMILIES = (
     "clip",
-    "clip_whitespace",
     "mobileclip",
-    "coca",
+    "transformers_clip",
     "siglip",
     "siglip2",
     "mt5",
@@ -24,7 +23,7 @@ FAMILIES = (
     "minilm",
 )
 # The same tokenizer with another clean-up or window: fewer strings will do.
-VARIANTS = ("clip_short", "clip_canonicalize", "siglip_short")
+VARIANTS = ("clip_short", "clip_whitespace", "clip_canonicalize", "coca", "siglip_short")
 
 
 @pytest.fixture(scope="module", params=FAMILIES)

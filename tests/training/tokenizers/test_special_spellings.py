@@ -14,7 +14,7 @@ from tests.support.tokenizer_families import Families, Family
 from twinlens.encoders.tokenise import TextTokenizer
 from twinlens.training.tokenizers import hugging_face_tokenizer
 
-NAMES = ("clip", "clip_whitespace", "siglip", "siglip2", "mt5", "xlm_roberta", "nllb", "roberta", "clipa", "minilm")
+NAMES = ("clip", "transformers_clip", "siglip", "siglip2", "mt5", "xlm_roberta", "nllb", "roberta", "clipa", "minilm")
 TEMPLATES = ("{0}", "a dog {0} and a cat", "dog{0}cat", "{0}{0}", "{0} dog", "dog {0}")
 
 
