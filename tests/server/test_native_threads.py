@@ -54,12 +54,12 @@ print(json.dumps({"native": native, "cpus_used": used}))
 @pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="counts threads where Linux lists them")
 @pytest.mark.parametrize("limit", ["affinity", "quota"])
 @pytest.mark.parametrize("provider", ["cpu", "openvino"])
-def test_one_cpu_allowed_is_one_cpu_used(mid_bundle: Path, provider: str, limit: str) -> None:
+def test_one_cpu_allowed_is_one_cpu_used(tiny_bundle: Path, provider: str, limit: str) -> None:
     if find_spec(provider if provider == "openvino" else "onnxruntime") is None:
         pytest.skip(f"needs the extra {provider}")
     environment = {name: value for name, value in os.environ.items() if name not in _NAMES}
     done = subprocess.run(
-        [sys.executable, "-c", _SCRIPT, str(mid_bundle), provider, limit],
+        [sys.executable, "-c", _SCRIPT, str(tiny_bundle), provider, limit],
         capture_output=True,
         text=True,
         env=environment,
