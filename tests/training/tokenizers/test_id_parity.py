@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import random
 from pathlib import Path
 
 import pytest
 
 from tests.support.strings import awkward_strings, million, real_strings
 from tests.support.tokenizer_families import Families, Family, compare
+from twinlens.encoders.tokenise import TextTokenizer
 
 FAMILIES = (
     "clip",
@@ -57,6 +59,24 @@ def test_another_window_or_clean_up_is_the_references_too(families: Families, st
 def test_real_captions_and_queries(families: Families, shared_data: Path, name: str) -> None:
     texts = real_strings(shared_data)
     check(getattr(families, name)(), texts[:: len(texts) // 2000], at_least=1900)
+
+
+@pytest.mark.parametrize("name", ["clip", "siglip", "siglip2", "xlm_roberta", "nllb", "roberta", "clipa"])
+def test_long_texts_come_out_as_if_all_had_been_read(families: Families, strings: list[str], name: str) -> None:
+    family: Family = getattr(families, name)()
+    spec = family.export.spec
+    whole = TextTokenizer(family.export.json.encode(), spec.model_copy(update={"context_length": 1_000_000}))
+    chance = random.Random(name)
+    for _ in range(12):
+        parts = chance.choices(strings, k=chance.randint(100, 500))
+        # Lines and words of any length, behind gaps and rubbish that the clean-up removes.
+        gap = chance.choice((" " * 9000, "?!" * 3000, "\n" * 6000, "&#32;" * 2000, "x" * 7000, ""))
+        text = gap + "".join(part + chance.choice(("", " ", " ", "\n", "\u2028")) for part in parts)
+        ids = whole(text).ids
+        assert len(ids) > spec.context_length
+        found = family.tokenizer(text)
+        assert found.truncated
+        assert found.ids == (*ids[: spec.context_length - 1], ids[-1]), ascii(text[:200])
 
 
 @pytest.mark.parametrize("kind", ["one letter", "letters", "ideographs", "emoji"])
