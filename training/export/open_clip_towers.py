@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from twinlens.encoders.manifest import PreprocessSpec, ScoringRule, TextSpec
 from twinlens.training.export.causal_text import CausalTextTower, CocaTextTower
 from twinlens.training.export.errors import ExportError
+from twinlens.training.export.fused_branches import fuse_branches
 from twinlens.training.export.towers import ImageExport, TextExport
 
 
@@ -18,7 +19,7 @@ class ImageTowerModule(nn.Module):
 
     def __init__(self, model: Any) -> None:
         super().__init__()
-        self.visual: nn.Module = model.visual
+        self.visual: nn.Module = fuse_branches(model.visual)
 
     def forward(self, pixels: Tensor) -> Tensor:
         """Embeds pixels, shape (n, 3, size, size), to (n, d), not normalised."""

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from twinlens.encoders.manifest import PreprocessSpec
 from twinlens.training.errors import first_line
 from twinlens.training.export.errors import ExportError
+from twinlens.training.export.fused_branches import fuse_branches
 from twinlens.training.export.towers import ImageExport
 from twinlens.training.pull.checkpoints import Weights, fit_weights, read_weights, without_prefix
 from twinlens.training.pull.hub import hub_file
@@ -156,7 +157,7 @@ def _tower(model: nn.Module, name: str, pretrained_cfg: Mapping[str, Any]) -> Im
         raise ExportError(f"{name} gives no pooled features, one row a picture")
     pool = str(getattr(model, "global_pool", "") or "")
     pooling = pool if pool.isalnum() else "the model's own"
-    return ImageExport(model, preprocess, architecture=name, pooling=pooling)
+    return ImageExport(fuse_branches(model), preprocess, architecture=name, pooling=pooling)
 
 
 def _preprocess(pretrained_cfg: Mapping[str, Any]) -> PreprocessSpec:

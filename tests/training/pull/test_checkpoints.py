@@ -166,6 +166,10 @@ class Scripted(nn.Module):
     def __init__(self, *, constants: bool = True) -> None:
         super().__init__()
         self.body = model().half()
+        self.sizes = [1, 2, 3]
+        self.names = {"a": 1.5}
+        self.label = "text"
+        self.tied = self.body[0].weight  # type: ignore[index]
         if constants:
             for name in ("input_resolution", "context_length", "vocab_size"):
                 self.register_buffer(name, torch.tensor(7))
@@ -181,11 +185,14 @@ def test_a_torchscript_archive_is_read_as_data(tmp_path: Path, monkeypatch: pyte
     weights = read_weights(tmp_path / "ViT-B-32.pt")
     assert weights.openai
     other = model(seed=1)
-    fit_weights(other, weights)
+    fit_weights(other, weights)  # the tied copy stands outside of the prefix
     torch.testing.assert_close(other.state_dict()["0.weight"], model().half().float().state_dict()["0.weight"])
 
-    save_scripted(Scripted(constants=False), tmp_path / "own.pt")
-    assert not read_weights(tmp_path / "own.pt").openai
+    save_scripted(Scripted(constants=False), tmp_path / "own.pt", traced=False)
+    own = read_weights(tmp_path / "own.pt")
+    assert not own.openai
+    assert own.tensors["tied"].data_ptr() == own.tensors["body.0.weight"].data_ptr()
+    assert {name for name in own.tensors if name != "tied"} == {f"body.{name}" for name in state()}
 
 
 def test_a_torchscript_archive_that_asks_for_more_is_refused(tmp_path: Path) -> None:
@@ -208,8 +215,10 @@ def test_a_cut_off_torchscript_archive_is_refused(tmp_path: Path) -> None:
         read_weights(tmp_path / "cut.pt")
 
 
-def save_scripted(module: nn.Module, path: Path) -> None:
+def save_scripted(module: nn.Module, path: Path, *, traced: bool = True) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch deprecates what such archives were made with
         trace: Any = torch.jit.trace
-        torch.jit.save(trace(module.eval(), torch.zeros(1, 3).half()), path)
+        script: Any = torch.jit.script
+        module = module.eval()
+        torch.jit.save(trace(module, torch.zeros(1, 3).half()) if traced else script(module), path)

@@ -19,9 +19,10 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from tests.server.running import run_server
-from tests.support import tiny_models
+from tests.support import tiny_hugging_face, tiny_timm
 from tests.support.image_files import encode
-from tests.support.tiny_models import OPEN_CLIP, TinyModel
+from tests.support.tiny_open_clip import OPEN_CLIP, build_open_clip, open_clip_model
+from tests.support.tiny_weights import TinyModel
 from tests.support.tokenizer_families import Families
 from twinlens.encoders.encoder import Encoder
 from twinlens.encoders.manifest import Manifest
@@ -29,14 +30,14 @@ from twinlens.training.export.agreement import row_cosines
 from twinlens.training.pull.families import pull
 
 FAMILIES: dict[str, Callable[[Path, Families], TinyModel]] = {
-    **{kind: functools.partial(tiny_models.open_clip_model, kind) for kind in OPEN_CLIP},
-    "timm": tiny_models.timm_model,
-    "hf_clip": tiny_models.hf_clip,
-    "hf_siglip": tiny_models.hf_siglip,
-    "hf_vit": tiny_models.hf_vit,
-    "hf_dinov2": tiny_models.hf_dinov2,
-    "sentence_dense": lambda folder, _: tiny_models.sentence_model(folder, "bert", "mean", dense=True),
-    "sentence_mpnet": lambda folder, _: tiny_models.sentence_model(folder, "mpnet", "cls"),
+    **{kind: functools.partial(open_clip_model, kind) for kind in OPEN_CLIP},
+    "timm": lambda folder, _: tiny_timm.timm_model(folder),
+    "hf_clip": lambda folder, _: tiny_hugging_face.hf_clip(folder),
+    "hf_siglip": tiny_hugging_face.hf_siglip,
+    "hf_vit": lambda folder, _: tiny_hugging_face.hf_vit(folder),
+    "hf_dinov2": lambda folder, _: tiny_hugging_face.hf_dinov2(folder),
+    "sentence_dense": lambda folder, _: tiny_hugging_face.sentence_model(folder, "bert", "mean", dense=True),
+    "sentence_mpnet": lambda folder, _: tiny_hugging_face.sentence_model(folder, "mpnet", "cls"),
 }
 # Each takes many seconds to export and differs from another one by its image tower or its text configuration.
 SLOW = ("clip", "clipa", "mobileclip", "eva", "sentence_mpnet", "hf_vit")
@@ -235,7 +236,7 @@ def test_no_graph_resamples(pulled: Pulled) -> None:
 def test_the_other_gelu_would_show(pulled: Pulled, request: pytest.FixtureRequest) -> None:
     if request.node.callspec.params["pulled"] != "quick_gelu":
         pytest.skip("for the family whose activation a configuration may get wrong")
-    other = tiny_models.build_open_clip({**OPEN_CLIP["quick_gelu"], "quick_gelu": False}).eval()
+    other = build_open_clip({**OPEN_CLIP["quick_gelu"], "quick_gelu": False}).eval()
     other.load_state_dict(pulled.tiny.model.state_dict())
     pixels = torch.from_numpy(pulled.pixels())
     with torch.no_grad():
