@@ -277,7 +277,7 @@ def _precisions(
         found[name] = asked if has_it else "fp32"
     if isinstance(wanted, str) and wanted not in found.values():
         has = sorted({precision for of in files.values() for precision in of.by_precision()})
-        msg = f"bundle {folder} has no {wanted} tower; it has {', '.join(has)}"
+        msg = f"bundle {folder} has no {wanted} tower, only {', '.join(has)}; `twinlens quantize` makes such files"
         raise BundleError(msg)
     return found
 

@@ -17,7 +17,10 @@ if TYPE_CHECKING:
 def serve(
     data: Annotated[Path | None, typer.Option(help="Folder that keeps the collections; made if missing.")] = None,
     bundle: Annotated[
-        Path | None, typer.Option(help="Folder of the model. Default: the one DATA was served with before.")
+        str | None,
+        typer.Option(
+            help="Folder of the model, or its address (s3://…/NAME/VERSION). Default: the one DATA was served with."
+        ),
     ] = None,
     host: Annotated[str | None, typer.Option(help="Address to listen on. Default: 127.0.0.1.")] = None,
     port: Annotated[int | None, typer.Option(help="Port; 0 picks a free one. Default: 50051.")] = None,

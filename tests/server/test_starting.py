@@ -14,6 +14,7 @@ import pytest
 from tests.server.running import embed_request, picture, run_server
 from tests.support.fake_encoder import FakeEncoder
 from twinlens.encoders.encoder import Encoder
+from twinlens.server import serve
 from twinlens.server.core.active import StartError, open_data, read_active
 from twinlens.server.local import local_server
 from twinlens.server.settings import Settings, SettingsError, load_settings
@@ -201,6 +202,16 @@ def test_a_local_server_that_cannot_even_be_made_gives_the_folder_back(
             pass
     with local_server(data, encoder=FakeEncoder(), settings=SETTINGS):
         pass
+
+
+def test_a_bundle_is_served_by_its_address(tiny_bundle: Path, tmp_path: Path) -> None:
+    missing = twinlens("serve", "--data", str(tmp_path / "data"), "--bundle", f"file://{tmp_path}/models/none/1")
+    assert missing.returncode == 1
+    assert missing.stderr.startswith("twinlens: no ")
+    assert missing.stderr.count("\n") == 1
+    folder = serve._fetched(f"file://{tiny_bundle}")
+    assert (folder / "bundle.json").read_bytes() == (tiny_bundle / "bundle.json").read_bytes()
+    assert serve._fetched(str(tmp_path)) == tmp_path
 
 
 def test_a_local_server_lets_go_of_the_model_it_loaded(
