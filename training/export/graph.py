@@ -118,9 +118,10 @@ def _name_output(model: onnx_ir.Model) -> None:
     taken = {value.name for value in others}
     for value in others:
         if value.name == OUTPUT_NAME:
-            number = 1
-            while (free := f"{OUTPUT_NAME}_{number}") in taken:
+            free, number = f"{OUTPUT_NAME}_inner", 1
+            while free in taken:
                 number += 1
+                free = f"{OUTPUT_NAME}_inner_{number}"
             value.name = free
             taken.add(free)
     output.name = OUTPUT_NAME
