@@ -13,11 +13,11 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from twinlens.encoders.cpus import allowed_cpus
 from twinlens.encoders.decode import decode_picture
 from twinlens.encoders.errors import InvalidImage
 from twinlens.encoders.manifest import PreprocessSpec
 from twinlens.encoders.preprocess import fit
-from twinlens.encoders.cpus import allowed_cpus
 from twinlens.training.data.errors import DataError
 
 # Above this many bytes the array lives in a file and the operating system pages it.
