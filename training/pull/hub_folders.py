@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -50,12 +51,13 @@ def hub_folder(source: Source, choices: Choices, say: Say) -> PulledTowers:
         weights = _first(folder, _OPEN_CLIP_WEIGHTS)
         inner = Source("open_clip", name, str(weights))
         # The folder's configuration is the choice; a tag of the same name is not.
-        return open_clip_from(
-            from_file(name, folder / CONFIG_NAME), inner, _with_config(choices, folder / CONFIG_NAME), say
-        )
+        choices = _with_config(choices, folder / CONFIG_NAME)
+        pulled = open_clip_from(from_file(name, folder / CONFIG_NAME), inner, choices, say)
+        return dataclasses.replace(pulled, name=name)
     config = read_config(folder)
     if "pretrained_cfg" in config and "architecture" in config:
-        return timm_model(Source("timm", str(config["architecture"]), str(_first(folder, _TIMM_WEIGHTS))), choices, say)
+        inner = Source("timm", str(config["architecture"]), str(_first(folder, _TIMM_WEIGHTS)))
+        return dataclasses.replace(timm_model(inner, choices, say), name=name)
     if choices.config or choices.weights_prefix:
         raise ExportError("the folder brings its configuration and weights: no --config, --weights-prefix")
     if (folder / "modules.json").is_file():

@@ -152,5 +152,5 @@ def test_a_repository_of_open_clip_brings_configuration_weights_and_tokenizer(
     assert published.about is not None
     assert (published.image.preprocess.std, published.image.preprocess.resize_mode) == ((0.25,) * 3, "squash")
     assert (published.text.spec.clean, published.text.spec.pad_to_context) == ("canonicalize", True)
-    assert published.about.name == "my-siglip-open_clip_model"
+    assert published.about.name == "my-siglip"
     assert published.about.scoring.rule == "sigmoid"
