@@ -64,6 +64,10 @@ class OnnxSession:
         options.enable_mem_pattern = False
         # Waiting threads would burn the CPUs that decoding needs.
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+        # onnxruntime 1.32 ends with a segmentation fault in it on many an fp16 graph, such as CLIP's text tower.
+        options.add_session_config_entry(
+            "optimization.disable_specified_optimizers", "FuseFp16InitializerToFp32NodeTransformer"
+        )
         # TF32 keeps 10 bits of the mantissa: parity with the exporter would be left to luck. The exhaustive search for
         # convolutions, cuDNN's default here, would start again with every batch size.
         cuda = {"use_tf32": "0", "cudnn_conv_algo_search": "HEURISTIC"}

@@ -9,6 +9,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from twinlens.training.command_line import for_people
+from twinlens.training.export.variants.options import (
+    Labels,
+    Photos,
+    Texts,
+    Variants,
+    VariantsAsked,
+    with_variants,
+)
 
 if TYPE_CHECKING:
     from twinlens.encoders.manifest import Manifest
@@ -22,7 +30,14 @@ Name = Annotated[str | None, typer.Option("--name", help="The bundle's name; def
 AsJson = Annotated[bool, typer.Option("--json", help="Print the manifest's main fields as JSON on stdout.")]
 
 
-def starter(out: Out, as_json: AsJson = False) -> None:
+def starter(
+    out: Out,
+    variants: Variants = None,
+    photos: Photos = None,
+    texts: Texts = None,
+    labels: Labels = None,
+    as_json: AsJson = False,
+) -> None:
     """Build the starter encoder from two small PyPI packages; works on photos at once."""
     with for_people():
         from twinlens.training.starter.build import build_starter, existing_starter
@@ -30,7 +45,8 @@ def starter(out: Out, as_json: AsJson = False) -> None:
         existing = existing_starter(out)
         if existing is None:
             typer.echo("building the starter encoder (about half a minute)", err=True)
-        _report(existing or build_starter(out), out, as_json=as_json, existed=existing is not None)
+        manifest = existing or with_variants(build_starter, out, VariantsAsked(variants, photos, texts, labels))
+        _report(manifest, out, as_json=as_json, existed=existing is not None)
 
 
 def pull(
@@ -59,6 +75,10 @@ def pull(
     ] = None,
     name: Name = None,
     version: Version = None,
+    variants: Variants = None,
+    photos: Photos = None,
+    texts: Texts = None,
+    labels: Labels = None,
     as_json: AsJson = False,
 ) -> None:
     """Make a bundle of a model of open_clip, timm or Hugging Face, published or from a local checkpoint.
@@ -71,14 +91,17 @@ def pull(
         from twinlens.training.pull.families import pull as run
         from twinlens.training.pull.source import Choices
 
-        manifest = run(
-            source,
-            out,
-            Choices(config=config, tokenizer=tokenizer, weights_prefix=weights_prefix),
-            bundle_name=name,
-            version=bundle_version(version, out),
-            say=lambda line: typer.echo(f"warning: {line}", err=True),
-        )
+        def make(destination: Path) -> Manifest:
+            return run(
+                source,
+                destination,
+                Choices(config=config, tokenizer=tokenizer, weights_prefix=weights_prefix),
+                bundle_name=name,
+                version=bundle_version(version, out),
+                say=lambda line: typer.echo(f"warning: {line}", err=True),
+            )
+
+        manifest = with_variants(make, out, VariantsAsked(variants, photos, texts, labels))
         _report(manifest, out, as_json=as_json)
 
 
@@ -87,13 +110,21 @@ def export(
     out: Out,
     name: Name = None,
     version: Version = None,
+    variants: Variants = None,
+    photos: Photos = None,
+    texts: Texts = None,
+    labels: Labels = None,
     as_json: AsJson = False,
 ) -> None:
     """Make a bundle of a checkpoint; its graphs must agree with torch to a cosine of 0.9999."""
     with for_people():
         from twinlens.training.export.checkpoint_bundle import export_checkpoint
 
-        _report(export_checkpoint(checkpoint, out, name, bundle_version(version, out)), out, as_json=as_json)
+        def make(destination: Path) -> Manifest:
+            return export_checkpoint(checkpoint, destination, name, bundle_version(version, out))
+
+        manifest = with_variants(make, out, VariantsAsked(variants, photos, texts, labels))
+        _report(manifest, out, as_json=as_json)
 
 
 def bundle_version(given: str | None, out: Path) -> str:

@@ -57,8 +57,7 @@ def add_variants(
             raise ExportError(f"there is no variant {precision!r}: {' and '.join(REDUCED)} can be made")
     if not wanted:
         raise ExportError("no variant named: int8 and fp16 can be made")
-    if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise ExportError(f"{out} is in use; bundles are immutable: name a new folder")
+    refuse_used(out)
     encoder = Encoder.load(bundle, provider="cpu")
     manifest = encoder.manifest
     out.parent.mkdir(parents=True, exist_ok=True)
@@ -76,6 +75,16 @@ def add_variants(
         _stage(bundle, manifest, staging, outcomes, scratch)
         draft = _draft(manifest, outcomes, samples, version or manifest.version)
         return VariantReport(tuple(outcomes), publish(draft, staging, out), samples.unreadable)
+
+
+def refuse_used(out: Path) -> None:
+    """Refuses early a folder that cannot take a new bundle.
+
+    Raises:
+        ExportError: if `out` is a file, or a folder with something in it.
+    """
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise ExportError(f"{out} is in use; bundles are immutable: name a new folder")
 
 
 def _stage(bundle: Path, manifest: Manifest, staging: Path, outcomes: Sequence[Outcome], scratch: Path) -> None:

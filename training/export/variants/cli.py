@@ -4,36 +4,20 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 
 from twinlens.training.command_line import for_people
+from twinlens.training.export.variants.options import Labels, Photos, Texts, parse_variants
 
 
 def quantize(
     bundle: Annotated[Path, typer.Argument(metavar="BUNDLE", help="The bundle's folder; it is left as it is.")],
     out: Annotated[Path, typer.Option("--out", metavar="DIR", help="The new bundle's folder: new, or empty.")],
-    photos: Annotated[
-        list[Path] | None,
-        typer.Option(
-            "--photos",
-            metavar="FOLDER",
-            help="Some hundred pictures like yours, with a captions.jsonl (rows of image, caption) or not. Repeatable.",
-        ),
-    ] = None,
-    texts: Annotated[
-        Path | None,
-        typer.Option("--texts", metavar="FILE", help="Texts like yours: one a line, or JSONL with caption or text."),
-    ] = None,
-    labels: Annotated[
-        list[Path] | None,
-        typer.Option(
-            "--labels",
-            metavar="FOLDER",
-            help="Labelled pictures: a subfolder for each class, or a labels.jsonl (rows of image, label). Repeatable.",
-        ),
-    ] = None,
+    photos: Photos = None,
+    texts: Texts = None,
+    labels: Labels = None,
     precision: Annotated[
         list[str] | None, typer.Option("--precision", metavar="NAME", help="int8 or fp16; repeatable. Default: int8.")
     ] = None,
@@ -56,7 +40,7 @@ def quantize(
         from twinlens.training.export.variants.add import add_variants
         from twinlens.training.export.variants.calibration import read_calibration
 
-        wanted = [_precision(name) for part in precision or ["int8"] for name in part.split(",")]
+        wanted = parse_variants(precision or ["int8"])
         data = read_calibration(photos or (), texts, labels or ())
         report = add_variants(
             bundle,
@@ -80,9 +64,3 @@ def quantize(
                 typer.echo(f"{out}: {of.name}/{of.version}, space {of.space_id[:12]} as before")
     if not report.written:
         raise typer.Exit(1)
-
-
-def _precision(name: str) -> Literal["int8", "fp16"]:
-    if name not in {"int8", "fp16"}:
-        raise typer.BadParameter(f"there is no variant {name!r}: int8 and fp16 can be made")
-    return "int8" if name == "int8" else "fp16"

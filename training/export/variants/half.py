@@ -12,7 +12,7 @@ import numpy as np
 from twinlens.training.errors import first_line
 from twinlens.training.export.errors import ExportError
 from twinlens.training.export.variants.observe import Feed, observe_ranges
-from twinlens.training.export.variants.tower_graph import TowerGraph, attributes, with_nodes
+from twinlens.training.export.variants.tower_graph import TowerGraph, attributes, in_order, with_nodes
 
 # A quarter of the largest half: pictures and texts to come may be louder than those of the calibration.
 _LARGEST_VALUE = 65504.0 / 4
@@ -66,7 +66,8 @@ def _without_round_trips(graph: TowerGraph) -> Any:
         for i, name in enumerate(node.input):
             node.input[i] = before.get(name, name)
     read = {name for node in nodes for name in node.input} | graph.outputs
-    return with_nodes(graph, [node for node in nodes if node.op_type != "Cast" or node.output[0] in read], ())
+    nodes = [node for node in nodes if node.op_type != "Cast" or node.output[0] in read]
+    return with_nodes(graph, in_order(nodes), ())
 
 
 def loud_nodes(graph: TowerGraph, feeds: Iterable[Feed]) -> list[str]:

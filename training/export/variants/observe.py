@@ -43,23 +43,24 @@ class Moments:
 def observe_inputs(graph: TowerGraph, layers: Sequence[Layer], feeds: Iterable[Feed]) -> dict[str, Moments]:
     """Moments of the layers' inputs by layer name; layers that share an input see it once each."""
     sums: dict[str, Moments] = {}
-    seen: dict[str, int] = dict.fromkeys((layer.name for layer in layers), 0)
+    seen: dict[str, int] = {}
     items = 0
     tensors = list(dict.fromkeys(layer.input for layer in layers))
+    # Matrix products of one tensor see the same rows.
+    apart = {layer.input if layer.kind == "linear" else layer.name: layer for layer in layers}
     positions = np.random.default_rng(0)
     for feed, values in _runs(graph, tensors, feeds):
         items += len(next(iter(feed.values())))
-        for layer in layers:
+        for key, layer in apart.items():
             rows, brought = _rows(layer, graph, values[layer.input], positions)
-            _add(sums, layer.name, rows, brought)
-            seen[layer.name] += rows.shape[1]
-        for layer in layers:
-            sums[layer.name].flat = values[layer.input].ndim == 2
-    for name, moments in sums.items():
-        moments.mean /= seen[name]
-        moments.second /= seen[name]
+            _add(sums, key, rows, brought)
+            seen[key] = seen.get(key, 0) + rows.shape[1]
+            sums[key].flat = values[layer.input].ndim == 2
+    for key, moments in sums.items():
+        moments.mean /= seen[key]
+        moments.second /= seen[key]
         moments.rows /= items
-    return sums
+    return {layer.name: sums[layer.input if layer.kind == "linear" else layer.name] for layer in layers}
 
 
 def observe_ranges(graph: TowerGraph, tensors: Sequence[str], feeds: Iterable[Feed]) -> dict[str, tuple[float, float]]:

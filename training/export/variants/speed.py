@@ -2,43 +2,32 @@
 
 from __future__ import annotations
 
-import statistics
-import time
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from twinlens.encoders.runtime import TowerSession
+from twinlens.encoders.tuning import in_turns
 
 # Below this, a variant is not worth its file.
 MIN_SPEEDUP = 1.1
 BATCHES = (1, 8, 32)
-_ROUNDS = 9
 
 
-def speedups(
-    exact: TowerSession, reduced: TowerSession, inputs: Mapping[str, NDArray[Any]], rounds: int = _ROUNDS
-) -> dict[int, float]:
+def speedups(exact: TowerSession, reduced: TowerSession, inputs: Mapping[str, NDArray[Any]]) -> dict[int, float]:
     """Median time of fp32 over that of the reduced tower, by batch size.
 
     Args:
         exact: The fp32 tower.
         reduced: The other, on the same provider.
-        inputs: At least 32 rows, or fewer: then they are repeated.
-        rounds: Turns for each batch size.
+        inputs: Rows to run; repeated where a batch needs more.
     """
     found: dict[int, float] = {}
     for batch in BATCHES:
         feed = {name: np.resize(value, (batch, *value.shape[1:])) for name, value in inputs.items()}
-        times: tuple[list[float], list[float]] = ([], [])
-        for session in (exact, reduced):
-            session.run(feed)
-        for _ in range(rounds):
-            for session, spent in zip((exact, reduced), times, strict=True):
-                start = time.perf_counter()
-                session.run(feed)
-                spent.append(time.perf_counter() - start)
-        found[batch] = statistics.median(times[0]) / statistics.median(times[1])
+        fp32_s, reduced_s = in_turns([partial(exact.run, feed), partial(reduced.run, feed)])
+        found[batch] = fp32_s / reduced_s
     return found

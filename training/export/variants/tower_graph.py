@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -112,6 +112,26 @@ def _read_inside(nodes: Iterable[Any]) -> set[str]:
             for inner in ([attribute.g] if attribute.HasField("g") else []) + list(attribute.graphs):
                 read |= {name for child in inner.node for name in child.input} | _read_inside(inner.node)
     return read
+
+
+def in_order(nodes: Sequence[Any]) -> list[Any]:
+    """The nodes so that each comes after those that make what it reads, otherwise in the order given."""
+    maker = {name: i for i, node in enumerate(nodes) for name in node.output}
+    placed: set[int] = set()
+    ordered: list[Any] = []
+    for first in range(len(nodes)):
+        waiting = [first]
+        while waiting:
+            number = waiting[-1]
+            missing = [m for name in nodes[number].input if (m := maker.get(name)) is not None and m not in placed]
+            if missing:
+                waiting += missing
+                continue
+            waiting.pop()
+            if number not in placed:
+                placed.add(number)
+                ordered.append(nodes[number])
+    return ordered
 
 
 def save(model: Any, path: Path) -> None:

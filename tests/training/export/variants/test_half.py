@@ -7,7 +7,7 @@ from tests.support.variant_bundle import DIMENSION, Graph
 from twinlens.training.export.agreement import row_cosines
 from twinlens.training.export.variants.half import loud_nodes, write_fp16
 from twinlens.training.export.variants.sessions import open_model
-from twinlens.training.export.variants.tower_graph import TowerGraph
+from twinlens.training.export.variants.tower_graph import TowerGraph, in_order
 
 
 def test_nodes_with_values_that_half_cannot_hold_stay_in_fp32() -> None:
@@ -37,3 +37,11 @@ def test_weights_take_half_the_bytes() -> None:
     written = write_fp16(TowerGraph(model), ())
     (weight,) = (constant for constant in written.graph.initializer if constant.name == "w")
     assert numpy_helper.to_array(weight).dtype == np.float16
+
+
+def test_nodes_come_after_what_they_read() -> None:
+    builder = Graph(0)
+    builder.node("Neg", ["b"], "embedding")
+    builder.node("Neg", ["a"], "b")
+    builder.node("Neg", ["x"], "a")
+    assert [node.name for node in in_order(builder.nodes)] == ["a", "b", "embedding"]

@@ -4,10 +4,13 @@ import json
 from pathlib import Path
 
 import pytest
+import torch
 
 from tests.support.variant_bundle import image_graph, publish_with, write_pictures
 from twinlens.__main__ import main
 from twinlens.encoders.bundle import read_manifest
+from twinlens.training.checkpoint import CheckpointMeta, DualEncoderSpec, build_model, save_checkpoint
+from twinlens.training.export.variants.options import VariantsAsked, with_variants
 
 
 @pytest.fixture(scope="module")
@@ -77,3 +80,35 @@ def test_what_cannot_be_done_is_one_clear_line(
 def test_a_folder_without_a_bundle_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["quantize", str(tmp_path), "--out", str(tmp_path / "out")]) == 1
     assert "no bundle at" in capsys.readouterr().err
+
+
+def test_an_export_with_variants_publishes_what_passes_and_says_so(
+    tiny_spec: DualEncoderSpec, photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    torch.manual_seed(0)
+    save_checkpoint(tmp_path / "checkpoint.pt", tiny_spec, build_model(tiny_spec), CheckpointMeta())
+    out = tmp_path / "models" / "mine" / "2"
+    arguments = ["export", str(tmp_path / "checkpoint.pt"), "--out", str(out), "--photos", str(photos)]
+    assert main([*arguments, "--variants", "fp16"]) == 0
+    # Untrained pictures lie so close together that fp16 may swap neighbours: the text tower is the one to look at.
+    assert "text fp16 written: cosine mean 1.0000" in capsys.readouterr().err
+    manifest = read_manifest(out)
+    assert manifest.version == "2"
+    assert manifest.text is not None
+    assert set(manifest.text.files.by_precision()) == {"fp32", "fp16"}
+    assert [path.name for path in out.parent.iterdir()] == ["2"]
+    assert main([*arguments, "--variants", "fp16"]) == 1
+    assert "is in use; bundles are immutable" in capsys.readouterr().err
+
+
+def test_an_export_whose_variants_all_fail_still_gives_the_bundle(
+    photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = VariantsAsked("int8", [photos], None, None)
+    manifest = with_variants(lambda to: publish_with(to, image_graph(hopeless=True), None), tmp_path / "1", asked)
+    assert manifest.image is not None
+    assert set(manifest.image.files.by_precision()) == {"fp32"}
+    error = capsys.readouterr().err
+    assert "image int8 NOT WRITTEN: with 1 nodes in fp32, worst cosine" in error
+    assert "no variant passed: the bundle has its fp32 files only" in error
+    assert main(["models", "verify", str(tmp_path / "1")]) == 0

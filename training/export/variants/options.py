@@ -1,0 +1,100 @@
+"""Command-line options about variants, shared by `quantize` and by the commands that make bundles."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+if TYPE_CHECKING:
+    from twinlens.encoders.manifest import Manifest
+
+Photos = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--photos",
+        metavar="FOLDER",
+        help="Some hundred pictures like yours, with a captions.jsonl (rows of image, caption) or not. Repeatable.",
+    ),
+]
+Texts = Annotated[
+    Path | None,
+    typer.Option("--texts", metavar="FILE", help="Texts like yours: one a line, or JSONL with caption or text."),
+]
+Labels = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--labels",
+        metavar="FOLDER",
+        help="Labelled pictures: a subfolder for each class, or a labels.jsonl (rows of image, label). Repeatable.",
+    ),
+]
+Variants = Annotated[
+    str | None,
+    typer.Option(
+        "--variants",
+        metavar="int8,fp16",
+        help="Also make these files and keep what passes, as `twinlens quantize` does; judged on --photos.",
+    ),
+]
+
+
+@dataclass(frozen=True)
+class VariantsAsked:
+    """What a command was told about variants."""
+
+    names: str | None
+    photos: Sequence[Path] | None
+    texts: Path | None
+    labels: Sequence[Path] | None
+
+
+def parse_variants(names: Sequence[str]) -> list[Literal["int8", "fp16"]]:
+    """Names of reduced precisions, each also as a list with commas.
+
+    Raises:
+        typer.BadParameter: if one is unknown.
+    """
+    found: list[Literal["int8", "fp16"]] = []
+    for name in (part.strip() for given in names for part in given.split(",")):
+        if name not in {"int8", "fp16"}:
+            raise typer.BadParameter(f"there is no variant {name!r}: int8 and fp16 can be made")
+        found.append("int8" if name == "int8" else "fp16")
+    return found
+
+
+def with_variants(make: Callable[[Path], Manifest], out: Path, asked: VariantsAsked) -> Manifest:
+    """Makes a bundle at `out`, with the variants that were asked for and pass.
+
+    Args:
+        make: Publishes the fp32 bundle in the folder it is given.
+        out: The bundle's folder.
+        asked: Without names, `make` alone is called.
+
+    Raises:
+        ExportError: as `add_variants`, and whatever `make` raises.
+    """
+    if asked.names is None:
+        return make(out)
+    from twinlens.encoders.bundle import read_manifest  # noqa: PLC0415 - heavy, and seldom needed
+    from twinlens.encoders.manifest import MANIFEST_NAME  # noqa: PLC0415
+    from twinlens.encoders.publish import copy_bundle  # noqa: PLC0415
+    from twinlens.training.export.variants.add import add_variants, refuse_used  # noqa: PLC0415
+    from twinlens.training.export.variants.calibration import read_calibration  # noqa: PLC0415
+
+    wanted = parse_variants([asked.names])
+    refuse_used(out)
+    data = read_calibration(asked.photos or (), asked.texts, asked.labels or ())
+    out.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=out.parent, prefix=f".{out.name}.", ignore_cleanup_errors=True) as folder:
+        plain = Path(folder) / out.name
+        make(plain)
+        report = add_variants(plain, out, wanted, data, say=lambda line: typer.echo(line, err=True))
+        if report.manifest is not None:
+            return report.manifest
+        typer.echo("no variant passed: the bundle has its fp32 files only", err=True)
+        return copy_bundle(read_manifest(plain), (plain / MANIFEST_NAME).read_bytes(), plain, out)
