@@ -14,8 +14,9 @@ from twinlens.client.channel import TIMEOUT_S
 from twinlens.client.client import Client
 from twinlens.client.errors import TwinlensError
 
-# Serves a data folder (None: a temporary one) with a bundle (None: the one the folder remembers) and gives its target.
-LocalFactory: TypeAlias = "Callable[[Path | None, Path | None], AbstractContextManager[str]]"
+# Serves a data folder (None: a temporary one) with a bundle (folder or address; None: the one the folder remembers) and
+# gives its target.
+LocalFactory: TypeAlias = "Callable[[Path | None, str | None], AbstractContextManager[str]]"
 
 SERVER_VARIABLE = "TWINLENS_SERVER"
 _local: list[LocalFactory] = []
@@ -40,7 +41,7 @@ def connect(
     Args:
         server: HOST:PORT of a running server.
         local: A data folder to serve from this process while the block lasts.
-        bundle: The bundle to serve it with; alone, a temporary data folder is served.
+        bundle: The bundle to serve it with, a folder or an address; alone, a temporary data folder is served.
         create: Make the data folder if it is missing; otherwise that is an error.
         timeout_s: Deadline of each call that asks, in seconds; None waits for ever.
 
@@ -62,13 +63,15 @@ def connect(
             yield client
         return
     for folder, option in ((local, "--local"), (bundle, "--bundle")):
-        if folder is not None and not Path(folder).is_dir() and not (folder is local and create):
+        if folder is None or (folder is local and create) or (folder is bundle and "://" in os.fspath(folder)):
+            continue
+        if not Path(folder).is_dir():
             raise TwinlensError("NOT_FOUND", f"no such folder: {os.fspath(folder)} ({option})")
     if not _local:
         raise TwinlensError("FAILED_PRECONDITION", "--local needs the twinlens command, which brings the server along")
     data = None if local is None else Path(local)
     with (
-        _local[0](data, None if bundle is None else Path(bundle)) as target,
+        _local[0](data, None if bundle is None else os.fspath(bundle)) as target,
         Client(target, timeout_s=timeout_s) as client,
     ):
         yield client

@@ -80,7 +80,7 @@ def serve(
 
 def reindex(
     local: Annotated[Path, typer.Option(help="Data folder whose collections are moved; must not be served meanwhile.")],
-    bundle: Annotated[Path, typer.Option(help="Folder of the new model.")],
+    bundle: Annotated[str, typer.Option(help="Folder of the new model, or its address (s3://…/NAME/VERSION).")],
     json_output: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
     """Embed every item again with another model, then serve with it from now on.
@@ -89,14 +89,14 @@ def reindex(
     """
     import json
 
-    from twinlens.server.core.active import StartError
+    from twinlens.server.core.active import StartError, bundle_folder
     from twinlens.server.reindexing import reindex_folder
     from twinlens.server.settings import SettingsError, load_settings
 
     try:
         settings = load_settings()
         with _progress() as show:
-            report = reindex_folder(local, bundle, settings, show)
+            report = reindex_folder(local, bundle_folder(bundle), settings, show)
     except (StartError, SettingsError) as error:
         raise click.ClickException(str(error)) from None
     for entry in report.unembeddable:

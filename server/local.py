@@ -11,7 +11,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from twinlens.encoders.protocol import EncoderLike, release
-from twinlens.server.core.active import open_data
+from twinlens.server.core.active import bundle_folder, open_data
 from twinlens.server.core.app import Application
 from twinlens.server.descriptors import allow_many_files
 from twinlens.server.grpc_server import GrpcServer
@@ -23,7 +23,7 @@ _GRACE_S = 1.0
 @contextmanager
 def local_server(
     data_dir: Path | None = None,
-    bundle: Path | None = None,
+    bundle: str | Path | None = None,
     *,
     settings: Settings | None = None,
     encoder: EncoderLike | None = None,
@@ -32,7 +32,7 @@ def local_server(
 
     Args:
         data_dir: The data folder; None: an empty one that is removed afterwards.
-        bundle: The bundle; None: the one the folder was served with before.
+        bundle: The bundle's folder, or its address; None: the one the folder was served with before.
         settings: Defaults to those of the environment.
         encoder: Serve with this encoder instead of loading a bundle.
 
@@ -47,7 +47,7 @@ def local_server(
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="twinlens-")))  # made with mode 0700
         data = data_dir if data_dir is not None else folder / "data"
-        loaded, catalog = open_data(data, bundle, chosen, encoder)
+        loaded, catalog = open_data(data, None if bundle is None else bundle_folder(str(bundle)), chosen, encoder)
         if encoder is None:
             stack.callback(release, loaded)
         target = f"unix:{folder / 'socket'}"

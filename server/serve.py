@@ -11,10 +11,8 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from twinlens.encoders.errors import BundleError
-from twinlens.encoders.find_bundle import find_bundle
 from twinlens.encoders.protocol import EncoderLike, variant_of
-from twinlens.server.core.active import StartError, open_data
+from twinlens.server.core.active import StartError, bundle_folder, open_data
 from twinlens.server.core.app import Application
 from twinlens.server.descriptors import allow_many_files
 from twinlens.server.grpc_server import GrpcServer
@@ -42,7 +40,7 @@ async def _serve(settings: Settings, encoder: EncoderLike | None) -> None:
         raise StartError("name the folder that keeps the collections with --data DIR")
     stop = asyncio.Event()
     _on_signals(stop)
-    bundle = None if settings.bundle is None else await asyncio.to_thread(_fetched, settings.bundle)
+    bundle = None if settings.bundle is None else await asyncio.to_thread(bundle_folder, settings.bundle)
     loaded, catalog = await asyncio.to_thread(open_data, settings.data, bundle, settings, encoder)
     host = f"[{settings.host}]" if ":" in settings.host else settings.host
     server = GrpcServer(Application(loaded, catalog, settings), f"{host}:{settings.port}")
@@ -57,16 +55,6 @@ async def _serve(settings: Settings, encoder: EncoderLike | None) -> None:
         log.info("stopping; running calls have %.0f s to finish", settings.grace_s)
     finally:
         await server.stop(settings.grace_s)
-
-
-def _fetched(bundle: str) -> Path:
-    """The folder of a bundle that may lie on object storage."""
-    if "://" not in bundle:
-        return Path(bundle)
-    try:
-        return find_bundle(bundle)
-    except BundleError as error:
-        raise StartError(str(error)) from None
 
 
 def _on_signals(stop: asyncio.Event) -> None:

@@ -20,11 +20,11 @@ Local: TypeAlias = Annotated[
     ),
 ]
 Bundle: TypeAlias = Annotated[
-    Path | None,
+    str | None,
     typer.Option(
         "--bundle",
-        metavar="DIR",
-        help="With --local: the encoder bundle. Default: the one the data folder was last used with.",
+        metavar="DIR|ADDRESS",
+        help="With --local: the encoder bundle, a folder or an address. Default: what DIR was last used with.",
     ),
 ]
 CollectionName: TypeAlias = Annotated[

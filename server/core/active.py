@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from twinlens.encoders.errors import BundleError, RuntimeUnavailable
+from twinlens.encoders.find_bundle import find_bundle
 from twinlens.encoders.protocol import EncoderLike, variant_of
 from twinlens.index.catalog import Catalog
 from twinlens.index.collection import Collection
@@ -57,6 +58,20 @@ def write_active(data: Path, active: Active) -> None:
     """Replaces active.json in one durable step."""
     content = json.dumps({"bundle": str(active.bundle), "space_id": active.space_id}, indent=2) + "\n"
     replace_file(data / ACTIVE_NAME, content)
+
+
+def bundle_folder(bundle: str) -> Path:
+    """The folder of a bundle named by its folder or by its address on object storage, then copied to the cache first.
+
+    Raises:
+        StartError: one line saying why it cannot be had.
+    """
+    if "://" not in bundle:
+        return Path(bundle)
+    try:
+        return find_bundle(bundle)
+    except BundleError as error:
+        raise StartError(str(error)) from None
 
 
 def load_encoder(bundle: Path, settings: Settings, data: Path | None = None) -> EncoderLike:

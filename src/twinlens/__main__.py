@@ -179,6 +179,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     On SIGTERM half-written files, private folders and started servers are cleared away as on Ctrl-C; the code is 143.
     """
     os.environ.setdefault("GRPC_VERBOSITY", "ERROR")  # its notices would stand between our lines on stderr
+    os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # ONNX Runtime would tell its maker of this use
     _open_outputs()
     if arguments is None:  # the process is ours
         signal.signal(signal.SIGTERM, _terminate)
@@ -258,7 +259,7 @@ def _usage(error: Any) -> str:
 
 
 @contextlib.contextmanager
-def _local(data_dir: Path | None, bundle: Path | None) -> Iterator[str]:
+def _local(data_dir: Path | None, bundle: str | None) -> Iterator[str]:
     from twinlens.server.local import local_server  # noqa: PLC0415 - only `--local` needs the server
 
     with local_server(data_dir, bundle) as target:

@@ -15,14 +15,14 @@ from twinlens.client.connect import connect, register_local
 
 
 @pytest.fixture
-def started(monkeypatch: pytest.MonkeyPatch, target: str) -> list[tuple[Path | None, Path | None]]:
+def started(monkeypatch: pytest.MonkeyPatch, target: str) -> list[tuple[Path | None, str | None]]:
     """What a local server was started with."""
     monkeypatch.setattr(connecting, "_local", [])
     monkeypatch.delenv("TWINLENS_SERVER", raising=False)
-    calls: list[tuple[Path | None, Path | None]] = []
+    calls: list[tuple[Path | None, str | None]] = []
 
     @contextmanager
-    def factory(data: Path | None, bundle: Path | None) -> Iterator[str]:
+    def factory(data: Path | None, bundle: str | None) -> Iterator[str]:
         calls.append((data, bundle))
         yield target
 
@@ -30,7 +30,7 @@ def started(monkeypatch: pytest.MonkeyPatch, target: str) -> list[tuple[Path | N
     return calls
 
 
-def test_a_server_named_is_connected_to(started: list[tuple[Path | None, Path | None]], target: str) -> None:
+def test_a_server_named_is_connected_to(started: list[tuple[Path | None, str | None]], target: str) -> None:
     with connect(target) as client:
         assert client.target == target
         client.models()
@@ -38,7 +38,7 @@ def test_a_server_named_is_connected_to(started: list[tuple[Path | None, Path | 
 
 
 def test_a_folder_is_served_with_its_bundle(
-    started: list[tuple[Path | None, Path | None]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    started: list[tuple[Path | None, str | None]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TWINLENS_SERVER", "127.0.0.1:1")  # an option goes before the environment
     with connect(local=tmp_path) as client:
@@ -47,11 +47,14 @@ def test_a_folder_is_served_with_its_bundle(
         pass
     with connect(bundle=tmp_path):
         pass
-    assert started == [(tmp_path, None), (tmp_path / "new", tmp_path), (None, tmp_path)]
+    address = "s3://bucket/models/mine/2"  # whether it is there is the server's to find out
+    with connect(bundle=address):
+        pass
+    assert started == [(tmp_path, None), (tmp_path / "new", str(tmp_path)), (None, str(tmp_path)), (None, address)]
 
 
 def test_no_server_and_two_servers_are_wrong_usage(
-    started: list[tuple[Path | None, Path | None]], tmp_path: Path
+    started: list[tuple[Path | None, str | None]], tmp_path: Path
 ) -> None:
     with pytest.raises(typer.BadParameter), connect():
         pass
@@ -64,14 +67,14 @@ def test_no_server_and_two_servers_are_wrong_usage(
 
 @pytest.mark.parametrize("timeout_s", [None, 2.5])
 def test_the_deadline_asked_for_is_that_of_the_client(
-    started: list[tuple[Path | None, Path | None]], target: str, tmp_path: Path, timeout_s: float | None
+    started: list[tuple[Path | None, str | None]], target: str, tmp_path: Path, timeout_s: float | None
 ) -> None:
     for given in ({"server": target}, {"local": tmp_path}):
         with connect(**given, timeout_s=timeout_s) as client:
             assert client._timeout_s == timeout_s
 
 
-def test_a_folder_that_is_missing_is_not_made(started: list[tuple[Path | None, Path | None]], tmp_path: Path) -> None:
+def test_a_folder_that_is_missing_is_not_made(started: list[tuple[Path | None, str | None]], tmp_path: Path) -> None:
     missing = tmp_path / "a"
     for local, bundle in ((missing, None), (None, missing), (tmp_path, missing)):
         with pytest.raises(TwinlensError, match="no such folder"), connect(local=local, bundle=bundle):

@@ -14,8 +14,7 @@ import pytest
 from tests.server.running import embed_request, picture, run_server
 from tests.support.fake_encoder import FakeEncoder
 from twinlens.encoders.encoder import Encoder
-from twinlens.server import serve
-from twinlens.server.core.active import StartError, open_data, read_active
+from twinlens.server.core.active import StartError, bundle_folder, open_data, read_active
 from twinlens.server.local import local_server
 from twinlens.server.settings import Settings, SettingsError, load_settings
 from twinlens.v1 import collection_pb2, collection_pb2_grpc, embedding_pb2_grpc
@@ -209,9 +208,9 @@ def test_a_bundle_is_served_by_its_address(tiny_bundle: Path, tmp_path: Path) ->
     assert missing.returncode == 1
     assert missing.stderr.startswith("twinlens: no ")
     assert missing.stderr.count("\n") == 1
-    folder = serve._fetched(f"file://{tiny_bundle}")
+    folder = bundle_folder(f"file://{tiny_bundle}")
     assert (folder / "bundle.json").read_bytes() == (tiny_bundle / "bundle.json").read_bytes()
-    assert serve._fetched(str(tmp_path)) == tmp_path
+    assert bundle_folder(str(tmp_path)) == tmp_path
 
 
 def test_a_local_server_lets_go_of_the_model_it_loaded(
