@@ -66,6 +66,18 @@ def test_every_command_can_be_imported_and_explains_each_option(name: str, capsy
     assert capsys.readouterr().out.startswith(f"Usage: twinlens {name}")
 
 
+def test_the_algebra_keeps_to_the_quota_unless_the_server_shares_it_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("twinlens.encoders.cpus.allowed_cpus", lambda: 3)
+    monkeypatch.setenv("OPENBLAS_NUM_THREADS", "7")  # so that whatever happens below is undone
+    program.load("search")
+    assert os.environ["OPENBLAS_NUM_THREADS"] == "7"
+    del os.environ["OPENBLAS_NUM_THREADS"]
+    program.load("serve")
+    assert "OPENBLAS_NUM_THREADS" not in os.environ
+    program.load("search")
+    assert os.environ["OPENBLAS_NUM_THREADS"] == "3"
+
+
 def test_an_unknown_command_suggests_the_nearest(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["lable"]) == 2
     (line,) = capsys.readouterr().err.splitlines()

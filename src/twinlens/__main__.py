@@ -72,6 +72,9 @@ _USER_ERRORS = (
 # Rooms whose commands take `--local`: the client knows no server, so they are told here how to start one.
 _CONNECTING = ("twinlens.client.cli", "twinlens.training.cli")
 
+# Shares the CPUs out itself, between decoding, encoding and searching.
+_SERVING = "twinlens.server.cli"
+
 _COMPLETION = "_TWINLENS_COMPLETE"  # set by the shell when it asks for completions
 
 _INTERRUPTED = 130  # 128 + SIGINT, as shells say it
@@ -132,6 +135,11 @@ def load(name: str) -> Any:
         from twinlens.client.connect import register_local  # noqa: PLC0415
 
         register_local(_local)
+    if mounted.module != _SERVING:
+        from twinlens.encoders.cpus import allowed_cpus  # noqa: PLC0415
+
+        # The algebra under NumPy would start a thread for every CPU it sees, whatever the quota of the process.
+        os.environ.setdefault("OPENBLAS_NUM_THREADS", str(allowed_cpus()))
     found = getattr(importlib.import_module(mounted.module), mounted.attribute)
     if isinstance(found, typer.Typer):
         found.rich_markup_mode = None  # plain text: nothing in a help text is taken for markup
