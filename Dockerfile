@@ -1,6 +1,7 @@
 # syntax=docker/dockerfile:1
 #
 #   docker build --target cpu -t twinlens:cpu .
+#   docker build --target cpu --build-arg EXTRAS=cpu,openvino,heic -t twinlens:openvino .
 #   docker build --target gpu -t twinlens:gpu .
 #   docker run -p 50051:50051 -v ./models/starter/1:/models/starter:ro -v twinlens-data:/data twinlens:cpu --bundle /models/starter
 #
@@ -11,6 +12,8 @@
 # Nothing is written outside /data and /tmp, so a read-only root file system works: --read-only --tmpfs /tmp.
 
 ARG PYTHON_VERSION=3.12
+# Of the cpu image: cpu, or cpu,openvino and whatever else README.md lists (heic, s3, gcs).
+ARG EXTRAS=cpu
 
 FROM python:${PYTHON_VERSION}-slim AS wheel
 WORKDIR /src
@@ -44,7 +47,8 @@ USER 10001
 
 # The last stage is the default target.
 FROM base AS cpu
+ARG EXTRAS
 RUN --mount=from=wheel,source=/dist,target=/dist \
-    pip install --no-cache-dir "$(echo /dist/twinlens-*.whl)[cpu]"
+    pip install --no-cache-dir "$(echo /dist/twinlens-*.whl)[${EXTRAS}]"
 # By number, so that an orchestrator can tell that it is not root.
 USER 10001
