@@ -15,6 +15,8 @@ _ARITHMETIC: Final = frozenset({0xC9, 0xCA})
 _FRAMES: Final = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
 _WITHOUT_LENGTH: Final = frozenset({0x01, _SOI, *range(0xD0, 0xD8)})
 _FILL = re.compile(rb"\xff+")
+# Among a scan's data, where a zero makes 0xff a plain byte and restarts (0xd0 to 0xd7) belong to the scan.
+_NEXT_MARKER = re.compile(rb"\xff[^\x00\xff\xd0-\xd7]")
 # Millions of empty parts fit into a file, and Pillow takes some microseconds for each.
 _MAX_SEGMENTS: Final = 10_000
 # Every scan goes over all blocks of the picture, and one that says nothing takes 30 bytes. Most files have up to 10.
@@ -27,8 +29,8 @@ _ENDLESS_FILL: Final = b"\xff" * 1024
 def checked_jpeg(data: bytes) -> tuple[bytes, bool]:
     """Checks the header, and drops the metadata that is not wanted.
 
-    Comments, thumbnails, Photoshop's and other vendors' parts, further EXIF blocks and the list of further pictures
-    (MPO) go; JFIF, the first EXIF and XMP, the colour profile and Adobe's colour mark stay.
+    Comments, thumbnails, Photoshop's and other vendors' parts, further EXIF blocks, the list of further pictures (MPO)
+    and what follows the picture go; JFIF, the first EXIF and XMP, the colour profile and Adobe's colour mark stay.
 
     Returns:
         The same picture (the same bytes where nothing was dropped), and whether its data can be whole: a decoder fills
@@ -54,8 +56,16 @@ def checked_jpeg(data: bytes) -> tuple[bytes, bool]:
         else:
             dropped = True
     coding, pixels = _checked_frame(frame)
-    whole = _can_be_whole(data, scan, coding, pixels)
-    return b"".join([*kept, memoryview(data)[scan:]]) if dropped else data, whole
+    scans, finish = _scans(data, scan)
+    if scans > _MAX_SCANS and scans * pixels > _MAX_SCANNED_PIXELS:
+        raise InvalidImage("the JPEG has too many scans")
+    picture = memoryview(data)[scan:finish]
+    if data.find(_ENDLESS_FILL, scan, finish) >= 0:
+        raise InvalidImage("the JPEG is damaged: its picture data is broken")
+    # For each block of 8 x 8 pixels at least the one bit that it takes.
+    enough = coding in _ARITHMETIC or len(picture) * 8 * 64 >= pixels
+    dropped = dropped or (finish is not None and finish < len(data))
+    return b"".join([*kept, picture]) if dropped else data, enough and finish is not None
 
 
 def _segments(data: bytes) -> Iterator[tuple[int, int, int]]:
@@ -118,12 +128,20 @@ def _checked_frame(frame: tuple[int, bytes] | None) -> tuple[int, int]:
     return coding, width * height
 
 
-def _can_be_whole(data: bytes, scan: int, coding: int, pixels: int) -> bool:
-    """Whether there is an end, and for each block of 8 x 8 pixels at least the one bit that it takes."""
-    scans = data.count(b"\xff\xda", scan)
-    if scans > _MAX_SCANS and scans * pixels > _MAX_SCANNED_PIXELS:
-        raise InvalidImage("the JPEG has too many scans")
-    if data.find(_ENDLESS_FILL, scan) >= 0:
-        raise InvalidImage("the JPEG is damaged: its picture data is broken")
-    enough = coding in _ARITHMETIC or (len(data) - scan) * 8 * 64 >= pixels
-    return enough and data.rfind(b"\xff\xd9", scan) >= 0
+def _scans(data: bytes, at: int) -> tuple[int, int | None]:
+    """How many scans there are, and where the picture ends; None where it has no end.
+
+    Goes from marker to marker as libjpeg does: phones append whole films, in which anything looks like a marker.
+    """
+    scans = 0
+    for _ in range(_MAX_SEGMENTS):
+        found = _NEXT_MARKER.search(data, at)
+        if found is None:
+            return scans, None
+        marker, at = data[found.end() - 1], found.end()
+        if marker == _EOI:
+            return scans, at
+        scans += marker == _SOS
+        if marker >= 0xC0 and marker not in _WITHOUT_LENGTH:
+            at += int.from_bytes(data[at : at + 2], "big")
+    raise InvalidImage("the JPEG has too many parts beside the picture")

@@ -123,8 +123,16 @@ class TestAroundThePicture:
         np.testing.assert_array_equal(decode_image(data[:table] + b"stray" * 40 + data[table:]), decode_image(data))
 
     def test_a_film_behind_the_picture_changes_nothing(self) -> None:
-        film = b"\0\0\0\x18ftypmp42" + b"\xff\xda\xff\xd9" * 200
+        """Phones append seconds of film, which may hold whatever would make a picture suspect."""
+        film = b"\0\0\0\x18ftypmp42" + b"\xff\xda\xff\xd9" * 500 + b"\xff" * 5000
+        large = encode(np.zeros((2000, 3000, 3), np.uint8), "JPEG")
+        assert checked_jpeg(large + film) == (large, True)
         np.testing.assert_array_equal(decode_image(JPEG + film), PLAIN)
+
+    @pytest.mark.parametrize("kept", [0.3, 0.9])
+    def test_a_film_does_not_stand_in_for_what_was_cut_off(self, kept: float) -> None:
+        film = b"\0\0\0\x18ftypmp42" + bytes(1_000_000)
+        assert "cut off" in reason(JPEG[: int(len(JPEG) * kept)] + film)
 
     def test_a_file_with_nothing_to_drop_is_not_copied(self) -> None:
         assert checked_jpeg(JPEG)[0] is JPEG

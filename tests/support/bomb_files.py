@@ -66,6 +66,9 @@ def too_many_parts(size: int) -> Iterator[tuple[str, bytes]]:
     large = encode(np.zeros((3000, 4000, 3), np.uint8), "JPEG", progressive=True)
     scan = large[large.rindex(b"\xff\xda") : -2]
     yield "JPEG scans", large[:-2] + scan * 20_000 + large[-2:]
+    # What looks like the end lies in a comment, which a decoder passes over.
+    yield "JPEG scans behind an end", large[:-2] + segment(COMMENT, b"\xff\xd9") + scan * 20_000 + large[-2:]
+    yield "JPEG parts between scans", large[:-2] + segment(COMMENT) * (size // 4) + large[-2:]
     yield "PNG texts", png(RGB, 8, 2, before=[chunk(b"tEXt", b"") * (size // 12)])
     yield "PNG pixels", png(RGB, 8, 2, after=[chunk(b"IDAT", b"") * (size // 12)])
     one = gif([(RGB[..., 1], (0, 0))], (64, 48), bytes(768))
