@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -127,8 +128,7 @@ def _with_problems(measured: Judgement) -> Judgement:
         for what, drop in drops.items()
         if drop is not None and drop > MAX_DROP
     ]
-    values = {field: getattr(measured, field) for field in measured.__dataclass_fields__}
-    return Judgement(**{**values, "problems": tuple(problems)})
+    return dataclasses.replace(measured, problems=tuple(problems))
 
 
 def recall(texts: NDArray[np.float32], images: NDArray[np.float32], picture_of: NDArray[np.int64]) -> float:

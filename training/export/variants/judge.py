@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -50,7 +51,6 @@ class Judge:
         cosines: list[NDArray[np.float64]] = []
         try:
             found = self._vectors(encoder, reduced, cosines)
-            encoder.verify(self._folder)
         except _TooFarError as early:
             worst = float(early.cosines.min())
             return Judgement(
@@ -59,10 +59,15 @@ class Judge:
                 len(early.cosines),
                 problems=(f"worst cosine {worst:.4f}, at least {MIN_WORST_COSINE} is needed",),
             )
-        except BundleError as error:
+        except BundleError as error:  # a vector that is zero or not finite
             return Judgement(0.0, 0.0, 1, problems=(str(error),))
         labels = {labelled.name: labelled.labels for labelled in self._samples.labelled}
-        return judge(self._exact, found, np.concatenate(cosines), self._samples.caption_of, labels)
+        judged = judge(self._exact, found, np.concatenate(cosines), self._samples.caption_of, labels)
+        try:
+            encoder.verify(self._folder)
+        except BundleError as error:
+            return dataclasses.replace(judged, problems=(*judged.problems, str(error)))
+        return judged
 
     def _encoder(self, reduced: dict[Tower, TowerSession]) -> Encoder:
         sessions = self.fp32 | reduced

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import random
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -29,6 +30,10 @@ _GATE_ITEMS = 1000
 MIN_GATE_ITEMS = 64
 MIN_CALIBRATION_ITEMS = 32
 _BUILT_IN_TEXTS = 512
+# Beside the user's own, so that ranges hold for other texts, too.
+_MORE_TEXTS = 64
+# So many texts are joined to longer ones: what is short only says nothing about what fills the window.
+_JOINED = (4, 4, 4, 40, 40, 40)
 # Pictures looked at, at most; of more, those whose names' digests come first.
 _MOST_PHOTOS = 2000
 # So many of 64 bits may differ between copies: bits at the mean flip when a picture is saved again.
@@ -122,9 +127,13 @@ def prepare_samples(
             free = varied_sentences(_BUILT_IN_TEXTS)
         # Captions judge already where there are enough; otherwise the texts are split as the pictures are.
         first, rest = _split([_words(text) for text in free], CALIBRATION_TEXTS, all_of_it=bool(captions))
-        calibration_texts = [tokens for i in first if (tokens := _tokens(encoder, free[i])) is not None]
+        chosen = [free[i] for i in first]
+        every = [*chosen, *_joined(chosen), *(varied_sentences(_MORE_TEXTS) if texts or captions else ())]
+        calibration_texts = [
+            tokens for text in every if _words(text) not in judging and (tokens := _tokens(encoder, text)) is not None
+        ]
         gate_texts += [tokens for i in rest[:_GATE_ITEMS] if (tokens := _tokens(encoder, free[i])) is not None]
-        _require(len(calibration_texts), len(gate_texts), len(free) + len(captions), "texts", "--texts")
+        _require(len(chosen), len(gate_texts), len(free) + len(captions), "texts", "--texts")
     return Samples(
         calibration_pixels,
         gate_pixels,
@@ -225,6 +234,12 @@ def _alike(marks: NDArray[np.uint64]) -> list[bytes]:
         near = np.flatnonzero(np.bitwise_count(marks ^ mark) <= _SAME_BITS)
         group[np.isin(group, group[near])] = group[i]
     return [int(marks[group == of].min()).to_bytes(8, "big") for of in group]
+
+
+def _joined(texts: Sequence[str]) -> list[str]:
+    """Paragraphs of the texts, some of which fill the window."""
+    chance = random.Random(0)  # noqa: S311 - not for secrets
+    return [" ".join(chance.choices(texts, k=count)) for count in _JOINED if texts]
 
 
 def _words(text: str) -> bytes:

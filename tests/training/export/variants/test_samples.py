@@ -83,7 +83,16 @@ def test_texts_of_a_file_are_split_and_their_doubles_dropped(encoder: Encoder, t
     samples = split(encoder, read_calibration([folder], tmp_path / "texts.txt"), tmp_path / "scratch")
     sides = [{text.ids for text in texts} for texts in (samples.calibration_texts, samples.gate_texts)]
     assert not sides[0] & sides[1]
-    assert len(sides[0] | sides[1]) == 200
+    of_the_file = {encoder.prepare_text(line).ids for line in lines}
+    assert len((sides[0] | sides[1]) & of_the_file) == 200
+
+
+def test_texts_that_are_all_short_are_calibrated_on_in_longer_rows_too(encoder: Encoder, tmp_path: Path) -> None:
+    folder = write_pictures(tmp_path / "photos", 120, captions=True)
+    samples = split(encoder, read_calibration([folder]), tmp_path / "scratch")
+    window = encoder.manifest.text
+    assert window is not None
+    assert max(len(text.ids) for text in samples.calibration_texts) == window.text.context_length
 
 
 def test_too_few_labelled_pictures_are_refused(encoder: Encoder, tmp_path: Path) -> None:
