@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from twinlens.training.pull.torchscript_archive import is_torchscript, read_torc
 
 # Where trainers keep the weights in their checkpoints. An average over the steps comes first: timm evaluates with it.
 _NESTED = ("state_dict_ema", "model_ema", "state_dict", "model_state_dict", "model", "module")
+_DEEPEST = 8
 # Constants that OpenAI stored among the weights of its archives.
 _OPENAI_CONSTANTS = frozenset({"input_resolution", "context_length", "vocab_size"})
 # Only training reads these, and older files (OpenAI's too) lack them.
@@ -154,7 +154,7 @@ def _read_torch(path: Path) -> Any:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # remarks about foreign pickles, which are refused below
             return torch.load(path, map_location="cpu", weights_only=True)
-    except (pickle.UnpicklingError, RuntimeError, EOFError, OSError, ValueError, KeyError, AttributeError) as error:
+    except Exception as error:  # damaged, it may raise anything
         reason, _, _ = first_line(error).partition(". ")  # torch goes on with advice to switch the check off
         raise ExportError(
             f"{path} cannot be read as plain weights ({reason}); save the model's state_dict, or safetensors"
@@ -162,7 +162,9 @@ def _read_torch(path: Path) -> Any:
 
 
 def _unwrapped(loaded: Any, path: Path) -> dict[str, Tensor]:
-    while isinstance(loaded, Mapping):
+    for _ in range(_DEEPEST):  # a dictionary may hold itself
+        if not isinstance(loaded, Mapping):
+            break
         nested = next((key for key in _NESTED if isinstance(loaded.get(key), Mapping)), None)
         if nested is None:
             break
