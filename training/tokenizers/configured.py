@@ -48,9 +48,14 @@ def tokenizer_class(found: TokenizerSource) -> str:
     return str(found.config.get("tokenizer_class") or "")
 
 
+def lower_cases(content: dict[str, Any]) -> bool:
+    """Whether the normalizer lower-cases."""
+    return "'Lowercase'" in str(content["normalizer"])
+
+
 def lower_first(content: dict[str, Any]) -> None:
     """Puts lower-casing before the normalizer, unless it is there."""
-    if "'Lowercase'" not in str(content["normalizer"]):
+    if not lower_cases(content):
         _normalize_first(content, {"type": "Lowercase"})
 
 

@@ -2,9 +2,11 @@ from __future__ import annotations
 
 import json
 import shutil
+import unicodedata
 from pathlib import Path
 from typing import Any
 
+import pytest
 import transformers
 
 from tests.support.strings import awkward_strings
@@ -30,13 +32,21 @@ def ids(folder: Path, texts: list[str]) -> list[tuple[int, ...] | None]:
     return found
 
 
-def test_ids_equal_transformers_siglip_tokenizer(families: Families, tmp_path: Path) -> None:
-    shutil.copy(families.siglip_folder() / "spiece.model", tmp_path)
-    reference: Any = transformers.SiglipTokenizer(vocab_file=str(tmp_path / "spiece.model"), model_max_length=64)
-    reference.save_pretrained(tmp_path)
+@pytest.fixture(scope="module")
+def siglip(families: Families, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Any]:
+    """A folder as transformers' `SiglipTokenizer` saves it, and that tokenizer."""
+    folder = tmp_path_factory.mktemp("siglip")
+    shutil.copy(families.siglip_folder() / "spiece.model", folder)
+    reference: Any = transformers.SiglipTokenizer(vocab_file=str(folder / "spiece.model"), model_max_length=64)
+    reference.save_pretrained(folder)
+    return folder, reference
+
+
+def test_ids_equal_transformers_siglip_tokenizer(siglip: tuple[Path, Any]) -> None:
+    folder, reference = siglip
     texts = [*STRINGS, *awkward_strings(400, seed=3)]
     equal = ties = 0
-    for text, found in zip(texts, ids(tmp_path, texts), strict=True):
+    for text, found in zip(texts, ids(folder, texts), strict=True):
         if found is None:
             continue
         wanted = reference(text, truncation=True, max_length=64)["input_ids"]
@@ -46,6 +56,25 @@ def test_ids_equal_transformers_siglip_tokenizer(families: Families, tmp_path: P
         equal, ties = equal + (not tie), ties + tie
     assert equal > 350
     assert ties <= equal / 50
+
+
+def test_letters_in_parts_are_put_together_as_by_sentencepiece(siglip: tuple[Path, Any]) -> None:
+    """Files' names on some systems come decomposed: accents, and each syllable of Korean."""
+    folder, reference = siglip
+    decomposed = [each for n in range(0xC0, 0x30000) if (each := unicodedata.normalize("NFD", chr(n))) != chr(n)]
+    texts = [f"a {each}b" for each in decomposed[::4]]
+    texts += [chr(kana) + mark for kana in range(0xFF66, 0xFF9E) for mark in "\uff9e\uff9f"]
+    for text, found in zip(texts, ids(folder, texts), strict=True):
+        assert found is not None
+        assert list(found) == reference(text)["input_ids"], ascii(text)
+
+
+@pytest.mark.parametrize("text", ["ΑΣ", "ΑΣ ΑΣΑ", "ΑΣ!", "ΑΣ น", "ΑΣน", "Σ", "ΑΣ'Α", "ΑΣ\u0301Α", "aΣ\u200d", "犬Σ"])
+def test_a_sigma_at_the_end_of_a_word_is_lower_cased_as_in_python(siglip: tuple[Path, Any], text: str) -> None:
+    folder, reference = siglip
+    (found,) = ids(folder, [text])
+    assert found is not None
+    assert list(found) == reference(text)["input_ids"]
 
 
 def test_siglip_2_texts_are_lower_cased_only(families: Families, tmp_path: Path) -> None:
