@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 from twinlens.encoders.manifest import Lineage, Manifest
+from twinlens.training.errors import first_line
 from twinlens.training.export.bundle import About, check_destination, publish_towers
+from twinlens.training.export.errors import ExportError
 from twinlens.training.pull.pulled import PulledTowers, Say
-from twinlens.training.pull.source import Choices, Source, parse_source
+from twinlens.training.pull.source import Choices, Family, Source, parse_source
 
 
 def _silent(_: str) -> None:
@@ -59,20 +62,31 @@ def towers_of(source: Source, choices: Choices, say: Say) -> PulledTowers:
     Raises:
         ExportError: as `pull`.
     """
-    # Each family brings its own heavy library.
-    match source.family:
+    try:
+        return _family(source.family)(source, choices, say)
+    except ExportError:
+        raise
+    except Exception as error:  # others' files: any value in a configuration may be of another kind than it should
+        raise ExportError(
+            f"{source}: a file of it is not as its kind should be ({type(error).__name__}: {first_line(error)})"
+        ) from error
+
+
+def _family(family: Family) -> Callable[[Source, Choices, Say], PulledTowers]:
+    """What builds a family's towers; each brings its own heavy library."""
+    match family:
         case "open_clip":
             from twinlens.training.pull.open_clip_models import open_clip_model  # noqa: PLC0415
 
-            return open_clip_model(source, choices, say)
+            return open_clip_model
         case "timm":
             from twinlens.training.pull.timm_models import timm_model  # noqa: PLC0415
 
-            return timm_model(source, choices, say)
+            return timm_model
         case "hf":
             from twinlens.training.pull.hub_folders import hub_folder  # noqa: PLC0415
 
-            return hub_folder(source, choices, say)
+            return hub_folder
 
 
 def _bundle_name(name: str) -> str:

@@ -18,6 +18,7 @@ from twinlens.training.pull.preprocessing import from_open_clip
 from twinlens.training.pull.pulled import RANDOM_WEIGHTS, PulledTowers, Say
 from twinlens.training.pull.source import Choices, Source, weights_file, weights_label
 from twinlens.training.pull.tokenizer_choice import check_vocabulary, open_clip_tokenizer
+from twinlens.training.pull.transformers_models import refuse_own_code
 
 _TAGS_SHOWN = 6
 # Constants and buffers that older versions kept among the weights.
@@ -128,10 +129,11 @@ def _architecture_folder(config: OpenClipConfig, choices: Choices) -> str:
     """A folder with the `config.json` of a transformers text tower; its weights are in open_clip's file."""
     name = str(config.text_cfg["hf_model_name"])
     folder = Path(choices.tokenizer or name).expanduser()
-    if (folder / "config.json").is_file():
-        return str(folder)
-    instead = f"put its config.json and tokenizer into a folder and name that with --tokenizer (text tower of {name})"
-    return str(hub_file(name, ["config.json"], instead).parent)
+    if not (folder / "config.json").is_file():
+        instead = f"put its config.json and tokenizer in a folder and name that with --tokenizer (text tower of {name})"
+        folder = hub_file(name, ["config.json"], instead).parent
+    refuse_own_code(folder, name)
+    return str(folder)
 
 
 def _build(config: OpenClipConfig, model_cfg: dict[str, Any]) -> nn.Module:
@@ -147,7 +149,7 @@ def _build(config: OpenClipConfig, model_cfg: dict[str, Any]) -> nn.Module:
     kind = CoCa if config.is_coca else CustomTextCLIP if custom_text else CLIP
     try:
         model: nn.Module = kind(**cfg)
-    except (TypeError, ValueError, KeyError, AssertionError, RuntimeError, OSError) as error:
+    except Exception as error:  # open_clip checks little of a configuration
         raise ExportError(f"open_clip cannot build {config.name}: {first_line(error)}") from error
     if config.is_coca:
         del model.text_decoder  # writes captions; embeddings do not need it

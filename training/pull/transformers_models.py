@@ -48,7 +48,7 @@ def load_model(folder: Path, class_name: str, name: str, **options: Any) -> Any:
         ExportError: if weights are missing or of another shape, or the folder asks for code of its own.
     """
     library = transformers()
-    _refuse_own_code(folder, name)
+    refuse_own_code(folder, name)
     if not any(folder.glob("*.safetensors")) and not any(folder.glob("*.bin")):
         raise ExportError(f"{name} holds no weights (model.safetensors or pytorch_model.bin)")
     try:
@@ -127,6 +127,11 @@ def quiet() -> Iterator[None]:
             library.utils.logging.enable_progress_bar()
 
 
-def _refuse_own_code(folder: Path, name: str) -> None:
+def refuse_own_code(folder: Path, name: str) -> None:
+    """Refuses a model whose folder says that it needs code of its own; transformers would ask whether to run it.
+
+    Raises:
+        ExportError: if it does.
+    """
     if "auto_map" in read_json(folder / "config.json"):
         raise ExportError(f"{name} brings code of its own (auto_map in config.json), which pull does not run")

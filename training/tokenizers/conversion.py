@@ -77,7 +77,7 @@ def _convert(folder: Path, name: str) -> str:
     except ImportError as error:
         raise ExportError(f"{name} has no tokenizer.json, and to convert its vocabulary: {_NEEDED}") from error
     try:
-        loaded = AutoTokenizer.from_pretrained(folder, local_files_only=True)
+        loaded = AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
         text: str = loaded.backend_tokenizer.to_str()
     except ImportError as error:
         raise ExportError(f"to convert the vocabulary of {name}: {_NEEDED}") from error

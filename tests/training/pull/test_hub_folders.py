@@ -85,6 +85,19 @@ def test_pictures_of_another_size_than_the_tower_takes_are_refused(tmp_path: Pat
 
 
 @pytest.mark.parametrize(
+    "change",
+    [{"image_mean": None}, {"image_std": ["x", 1, 1]}, {"size": {"height": "x", "width": "x"}}, {"rescale_factor": []}],
+)
+def test_a_value_of_another_kind_is_one_line(change: dict[str, Any], tmp_path: Path) -> None:
+    tiny_hugging_face.hf_vit(tmp_path)
+    prepared = json.loads((tmp_path / "preprocessor_config.json").read_text())
+    (tmp_path / "preprocessor_config.json").write_text(json.dumps({**prepared, **change}))
+    with pytest.raises(ExportError, match="a file of it is not as its kind should be") as caught:
+        pull(f"hf:{tmp_path}", tmp_path / "bundle")
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
     ("file", "content", "message"),
     [
         ("modules.json", [{"idx": 0, "path": "", "type": "x.Transformer"}], "a chain of Transformer; supported is"),

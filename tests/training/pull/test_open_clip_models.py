@@ -127,6 +127,38 @@ def test_a_wrong_configuration_file_is_refused(content: str, tmp_path: Path) -> 
         pull("mine", tmp_path / "bundle", Choices(config))
 
 
+@pytest.mark.parametrize(
+    ("part", "values"),
+    [
+        ("vision_cfg", {"patch_size": 0}),
+        ("vision_cfg", {"image_size": []}),
+        ("vision_cfg", {"layers": [1, 2]}),
+        ("text_cfg", {"context_length": "x"}),
+        ("text_cfg", {"context_length": -1}),
+        ("text_cfg", {"vocab_size": None}),
+        ("preprocess_cfg", {"mean": "x"}),
+        ("preprocess_cfg", ["x"]),
+    ],
+)
+def test_a_value_of_another_kind_in_a_configuration_is_one_line(part: str, values: Any, tmp_path: Path) -> None:
+    cfg = {part: {**CLIP_CFG[part], **values}} if part in CLIP_CFG else {}
+    whole = {"model_cfg": {**CLIP_CFG, **cfg}, "preprocess_cfg": {} if cfg else values}
+    (tmp_path / "config.json").write_text(json.dumps(whole))
+    with pytest.raises(ExportError, match="mine") as caught:
+        pull("mine", tmp_path / "bundle", Choices(tmp_path / "config.json"))
+    assert "\n" not in str(caught.value)
+
+
+def test_a_text_tower_with_code_of_its_own_is_refused(tmp_path: Path, families: Families) -> None:
+    tiny = tiny_open_clip.open_clip_model("roberta", tmp_path, families)
+    folder = tmp_path / "tower"
+    shutil.copytree(str(tiny.choices.tokenizer), folder)
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, "auto_map": {"AutoModel": "evil.Model"}}))
+    with pytest.raises(ExportError, match="nobody/roberta brings code of its own"):
+        pull(tiny.source, tmp_path / "bundle", Choices(tiny.choices.config, str(folder)))
+
+
 def test_a_tokenizer_of_another_model_is_refused(tmp_path: Path, families: Families) -> None:
     config, weights = write_clip(tmp_path)
     with pytest.raises(ExportError, match="pools at an end token, but this tokenizer ends texts with id"):
