@@ -43,7 +43,7 @@ def _at_address(address: str, on_bytes: OnBytes) -> Path:
         models = ModelRepository(top)
         if models.holds(name, last):
             return models.fetch(name, last, on_bytes=on_bytes)
-    if above.endswith(("/", ":")):
+    if not above or above.endswith(("/", ":")):
         msg = f"{address} names no bundle: write its whole address, …/NAME/VERSION"
         raise BundleError(msg)
     try:

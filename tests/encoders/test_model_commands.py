@@ -196,9 +196,10 @@ class TestNaming:
         with pytest.raises(BundleError, match=r"^no bundle at memory://[^\n]+$"):
             find_bundle(filled + form)
 
-    def test_an_address_without_a_model_is_one_line(self) -> None:
+    @pytest.mark.parametrize("address", ["memory://x", "memory://"])
+    def test_an_address_without_a_model_is_one_line(self, address: str) -> None:
         with pytest.raises(BundleError, match="names no bundle"):
-            find_bundle("memory://x")
+            find_bundle(address)
 
     def test_a_folder_comes_before_a_name(self, small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         shutil.copytree(small, tmp_path / "tiny")
