@@ -133,8 +133,11 @@ def _varint(content: mmap.mmap, at: int, end: int) -> tuple[int, int]:
 
 
 def _inside(name: str, graph: Path) -> str:
-    """The name without `.` parts; refuses what leaves the graph's folder, also where it would come back."""
-    if not name or name.startswith("/") or "\\" in name or "\0" in name or ":" in name or ".." in name.split("/"):
+    """The name without `.` parts; refuses what leaves the graph's folder, also where it would come back.
+
+    A star too: older releases of onnxruntime read memory, not a file, where a graph names `*/_ORT_MEM_ADDR_/*`.
+    """
+    if not name or name.startswith("/") or any(c in name for c in "\\\0:*") or ".." in name.split("/"):
         msg = f"{graph.name} reads weights from {name!r}, which is not a file below its folder"
         raise BundleError(msg)
     return PurePosixPath(name).as_posix()

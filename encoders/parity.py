@@ -11,7 +11,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from twinlens.encoders.errors import BundleError, InvalidImage, InvalidText
+from twinlens.encoders.errors import BundleError, InvalidImage, InvalidText, first_line
 from twinlens.encoders.parity_inputs import DEFAULT_PARITY_TEXTS, default_parity_images
 from twinlens.encoders.protocol import EncoderLike
 
@@ -96,6 +96,11 @@ def check_parity(encoder: EncoderLike, folder: Path, *, min_cosine: float = MIN_
     except (OSError, InvalidImage, InvalidText) as error:
         msg = f"parity: an input of {folder} cannot be read: {error}"
         raise BundleError(msg) from error
+    except BundleError:
+        raise
+    except Exception as error:  # tokenizers and runtimes each have their own, for a bundle that is not sound
+        msg = f"parity: {manifest.name}/{manifest.version} cannot embed its inputs: {first_line(error)}"
+        raise BundleError(msg) from error
     return ParityReport(image=image, text=text)
 
 
@@ -118,7 +123,10 @@ def _read(folder: Path) -> tuple[dict[str, list[str]], dict[str, NDArray[np.floa
     except Exception as error:  # a damaged archive may raise anything
         msg = f"parity: {folder} is missing or damaged: {(str(error).splitlines() or [''])[0]}"
         raise BundleError(msg) from error
-    if any("/" in name or name in {"", ".", ".."} for name in names["images"]):
+    if odd := [str(array.dtype) for array in embeddings.values() if array.dtype.kind != "f"]:
+        msg = f"parity: {folder} is damaged: its vectors are {odd[0]}, not floats"
+        raise BundleError(msg)
+    if any("/" in name or "\0" in name or name in {"", ".", ".."} for name in names["images"]):
         msg = f"parity: {folder} names a picture outside itself"
         raise BundleError(msg)
     return names, embeddings

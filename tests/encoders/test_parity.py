@@ -148,9 +148,28 @@ class TestCheck:
         np.savez(folder / "embeddings.npz", image_embeddings=np.array([{}]), text_embeddings=np.array([{}]))
         assert "damaged" in complaint(lambda: check_parity(fake_encoder, folder))
 
-    def test_a_name_that_leaves_the_folder_is_an_error(self, folder: Path, fake_encoder: FakeEncoder) -> None:
+    @pytest.mark.parametrize("dtype", ["<U8", "complex64", "bool"])
+    def test_vectors_that_are_no_floats_are_an_error(self, folder: Path, fake_encoder: FakeEncoder, dtype: str) -> None:
+        with np.load(folder / "embeddings.npz") as archive:
+            others = {name: archive[name].astype(dtype) for name in archive.files}
+        np.savez(folder / "embeddings.npz", **others)
+        assert "not floats" in complaint(lambda: check_parity(fake_encoder, folder))
+
+    def test_an_encoder_that_fails_on_them_is_one_line(
+        self, folder: Path, fake_encoder: FakeEncoder, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def fail(_: Any) -> None:
+            raise Exception("WordLevel error: Missing [UNK] token\nfrom the vocabulary")  # noqa: TRY002 - tokenizers' own
+
+        monkeypatch.setattr(fake_encoder, "encode_texts", fail)
+        assert complaint(lambda: check_parity(fake_encoder, folder)).endswith(": WordLevel error: Missing [UNK] token")
+
+    @pytest.mark.parametrize("name", ["../../secret.png", "nul\0.png", ".."])
+    def test_a_name_that_leaves_the_folder_is_an_error(
+        self, folder: Path, fake_encoder: FakeEncoder, name: str
+    ) -> None:
         listing = json.loads((folder / "manifest.json").read_text())
-        listing["images"][0] = "../../secret.png"
+        listing["images"][0] = name
         (folder / "manifest.json").write_text(json.dumps(listing))
         assert "outside itself" in complaint(lambda: check_parity(fake_encoder, folder))
 
