@@ -19,7 +19,7 @@ from tests.support.tiny_weights import TinyModel, Vectors, awaken
 from tests.support.tokenizer_families import Families
 from twinlens.training.pull.source import Choices
 from twinlens.training.starter.packages import MINILM_TOKENIZER, read_pinned
-from twinlens.training.tokenizers import open_clip_tokenizer_json
+from twinlens.training.tokenizers import clip_tokenizer
 
 BERT_SIZE: dict[str, Any] = {
     "hidden_size": 32,
@@ -48,7 +48,7 @@ def hf_clip(folder: Path) -> TinyModel:
     )
     torch.manual_seed(0)
     model: Any = awaken(transformers.CLIPModel(config))
-    tokenizer = _saved_tokenizer(folder, open_clip_tokenizer_json(), pad="<end_of_text>")
+    tokenizer = _saved_tokenizer(folder, clip_tokenizer().json, pad="<end_of_text>")
     transformers.CLIPImageProcessor(size={"shortest_edge": 32}, crop_size=32).save_pretrained(folder)
     return _hf_pair(folder, model, tokenizer, {"padding": True, "max_length": 77, "truncation": True})
 

@@ -31,8 +31,8 @@ def clip_tokenizer(context_length: int = 77, clean: Clean = "clip_lower") -> Tok
     Raises:
         ExportError: if open_clip is not installed or ships another vocabulary.
     """
-    spec = clip_text_spec(context_length)
-    return TokenizerExport(open_clip_tokenizer_json(), spec.model_copy(update={"clean": clean}))
+    spec = TextSpec(clean=clean, context_length=context_length, pad_id=0, pad_to_context=True, attention_mask=False)
+    return TokenizerExport(tokenizer_json(), spec)
 
 
 def coca_tokenizer(context_length: int = 76) -> TokenizerExport:
@@ -44,15 +44,8 @@ def coca_tokenizer(context_length: int = 76) -> TokenizerExport:
     return clip_tokenizer(context_length)
 
 
-def clip_text_spec(context_length: int = 77) -> TextSpec:
-    """How CLIP's tokenizer is used: lower-cased, padded with zeros to the window."""
-    return TextSpec(
-        clean="clip_lower", context_length=context_length, pad_id=0, pad_to_context=True, attention_mask=False
-    )
-
-
 @functools.cache
-def open_clip_tokenizer_json() -> str:
+def tokenizer_json() -> str:
     """CLIP's byte-pair encoding (Radford et al. 2021), from the vocabulary that open_clip ships.
 
     The clean-up (ftfy, HTML entities, white space, lower case) is not in the file: it belongs to `TextSpec.clean`.

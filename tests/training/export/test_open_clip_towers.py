@@ -10,7 +10,7 @@ from twinlens.encoders.manifest import PreprocessSpec
 from twinlens.training.export.causal_text import CausalTextTower, CocaTextTower
 from twinlens.training.export.errors import ExportError
 from twinlens.training.export.open_clip_towers import open_clip_towers, scoring_rule
-from twinlens.training.tokenizers import clip_text_spec
+from twinlens.training.tokenizers import clip_tokenizer
 
 VISION = {"image_size": 16, "layers": 1, "width": 32, "head_width": 16, "patch_size": 8}
 TEXT = {"context_length": 12, "vocab_size": 50, "width": 32, "heads": 2, "layers": 2}
@@ -19,7 +19,7 @@ END = 49
 
 
 def towers_of(model: torch.nn.Module, **text_cfg: Any) -> Any:
-    return open_clip_towers(model, SPEC, clip_text_spec(12), "{}", {"vision_cfg": VISION, "text_cfg": text_cfg})
+    return open_clip_towers(model, SPEC, clip_tokenizer(12).spec, "{}", {"vision_cfg": VISION, "text_cfg": text_cfg})
 
 
 def padded(rows: list[list[int]], length: int) -> torch.Tensor:

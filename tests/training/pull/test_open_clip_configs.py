@@ -21,7 +21,7 @@ from twinlens.training.pull.open_clip_config import (
 )
 from twinlens.training.pull.open_clip_models import _build
 from twinlens.training.pull.preprocessing import from_open_clip
-from twinlens.training.tokenizers import clip_text_spec
+from twinlens.training.tokenizers import clip_tokenizer
 
 REFUSED = {"coca_base": "has a vocabulary of 64,000, CLIP's is 49,408: name its tokenizer with --tokenizer"}
 
@@ -108,7 +108,7 @@ def test_all_can_be_built_and_split_into_towers() -> None:
             model: Any = _build(config, config.model_cfg)
             cfg = {"size": model.visual.image_size, "mean": (0.5,) * 3, "std": (0.5,) * 3}
             image, text = open_clip_towers(
-                model, from_open_clip(cfg), clip_text_spec(config.context_length), "{}", config.model_cfg
+                model, from_open_clip(cfg), clip_tokenizer(config.context_length).spec, "{}", config.model_cfg
             )
             size = image.preprocess.size
             assert image.module(torch.zeros(2, 3, size, size)).shape == (2, config.model_cfg["embed_dim"])

@@ -10,7 +10,7 @@ from tokenizers import Tokenizer
 from twinlens.encoders.clean_text import Clean
 from twinlens.encoders.tokenise import TextTokenizer
 from twinlens.training.tokenizers import CLIP_VOCABULARY_SIZE, TokenizerExport, clip_tokenizer, coca_tokenizer
-from twinlens.training.tokenizers.clip import open_clip_tokenizer_json
+from twinlens.training.tokenizers.clip import tokenizer_json
 
 
 @pytest.fixture(scope="module")
@@ -79,7 +79,7 @@ def test_cocas_window_leaves_room_for_the_token_its_tower_appends() -> None:
 
 
 def test_the_file_is_the_same_every_time() -> None:
-    first = open_clip_tokenizer_json()
-    open_clip_tokenizer_json.cache_clear()
-    assert open_clip_tokenizer_json() == first
+    first = tokenizer_json()
+    tokenizer_json.cache_clear()
+    assert tokenizer_json() == first
     assert len(json.loads(first)["model"]["vocab"]) == CLIP_VOCABULARY_SIZE
