@@ -46,13 +46,16 @@ def push(folder: Path, manifest: Manifest, raw: bytes, to: StoredBundle, on_byte
         upload(folder, manifest.files if found is None else _to_mend(found, manifest, to), to, on_bytes)
         _check_arrived(found or manifest, to)
         if found is None:
-            to.fs.pipe_file(f"{to.path}/{MANIFEST_NAME}", raw)
+            try:
+                to.fs.pipe_file(f"{to.path}/{MANIFEST_NAME}", raw, mode="create")
+            except FileExistsError:  # whoever pushed the same beside us was first
+                found = _published(manifest, to)
     return found or manifest
 
 
 @contextmanager
 def _claimed(manifest: Manifest, to: StoredBundle) -> Iterator[None]:
-    """Holds the place for bundles of the same contents."""
+    """Holds the place for bundles of the same contents, several at once, until one of them is published."""
     path = f"{to.path}/{_CLAIM}"
     ours = {"space_id": manifest.space_id, "files": sorted(entry.sha256 for entry in manifest.files)}
     claim = json.dumps({**ours, "time": time.time()}).encode()
@@ -74,15 +77,20 @@ def _claimed(manifest: Manifest, to: StoredBundle) -> Iterator[None]:
         yield
     finally:
         with suppress(Exception):  # left behind it does no harm but to others, for a day
-            to.fs.rm_file(path)
+            # Broken off before anything is published: somebody who pushes the same beside us still needs the claim.
+            if to.read() is not None:
+                to.fs.rm_file(path)
 
 
 def _read_claim(path: str, to: StoredBundle) -> dict[str, Any] | None:
     try:
-        claim: dict[str, Any] = json.loads(to.fs.cat_file(path))
+        claim = json.loads(to.fs.cat_file(path))
+        return {"space_id": str(claim["space_id"]), "files": claim["files"], "time": float(claim["time"])}
     except FileNotFoundError:
         return None
-    return claim
+    except (ValueError, KeyError, TypeError) as error:
+        msg = f"cannot publish to {to.shown}: remove {to.shown}/{_CLAIM}, which no push has written"
+        raise BundleError(msg) from error
 
 
 def _published(manifest: Manifest, to: StoredBundle) -> Manifest | None:

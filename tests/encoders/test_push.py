@@ -20,6 +20,7 @@ from twinlens.encoders.bundle import read_manifest, verify_digests
 from twinlens.encoders.encoder import Encoder
 from twinlens.encoders.errors import BundleError
 from twinlens.encoders.repository import ModelRepository
+from twinlens.encoders.transfer import upload
 
 _numbers = itertools.count()
 
@@ -199,6 +200,43 @@ class TestStores:
         assert set(contents(store)) == {".pushing"}
         ModelRepository(store).push(other)
         assert contents(store) == of(other)
+
+    def test_a_push_that_is_broken_off_keeps_the_place_for_the_same(
+        self, store: str, bundle: Path, other: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Somebody may be pushing the same beside it: another bundle's files among theirs would not be noticed."""
+
+        def fail(*_: Any, **__: Any) -> None:
+            raise ConnectionResetError(104, "Connection reset by peer")
+
+        with monkeypatch.context() as patch:
+            patch.setattr("twinlens.encoders.push.upload", fail)
+            assert "Connection reset" in complaint(ModelRepository(store).push, bundle)
+        assert "was broken off" in complaint(ModelRepository(store).push, other)
+        ModelRepository(store).push(bundle)
+        assert contents(store) == of(bundle)
+
+    def test_of_two_with_other_papers_at_once_the_first_ones_stay(
+        self, store: str, bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        reworded = Path(shutil.copytree(bundle, tmp_path / "copy"))
+        forge(reworded, lambda content: content.update(description="better words"))
+
+        def another_is_faster(*arguments: Any) -> None:
+            monkeypatch.undo()
+            assert ModelRepository(store).push(reworded).description == "better words"
+            upload(*arguments)
+
+        monkeypatch.setattr("twinlens.encoders.push.upload", another_is_faster)
+        assert ModelRepository(store).push(bundle).description == "better words"
+        assert contents(store) == of(reworded)
+
+    @pytest.mark.parametrize("claim", [b"", b"[]", b'{"space_id": "x"}'])
+    def test_what_is_no_claim_can_be_removed(self, store: str, bundle: Path, claim: bytes) -> None:
+        fs, root = fsspec.url_to_fs(store)
+        fs.pipe_file(f"{root}/tiny/1/.pushing", claim)
+        said = complaint(ModelRepository(store).push, bundle)
+        assert said.endswith(f"remove {store}/tiny/1/.pushing, which no push has written")
 
     def test_what_was_left_a_day_ago_is_taken_over(self, store: str, bundle: Path, other: Path) -> None:
         claim(store, read_manifest(other), hours=25)
