@@ -43,6 +43,8 @@ class Moments:
 def observe_inputs(graph: TowerGraph, layers: Sequence[Layer], feeds: Iterable[Feed]) -> dict[str, Moments]:
     """Moments of the layers' inputs by layer name; layers that share an input see it once each."""
     sums: dict[str, Moments] = {}
+    # A mean far from zero would leave little of the covariance in float32: sums are taken around the first batch's.
+    centres: dict[str, NDArray[np.float32]] = {}
     seen: dict[str, int] = {}
     items = 0
     tensors = list(dict.fromkeys(layer.input for layer in layers))
@@ -53,13 +55,15 @@ def observe_inputs(graph: TowerGraph, layers: Sequence[Layer], feeds: Iterable[F
         items += len(next(iter(feed.values())))
         for key, layer in apart.items():
             rows, brought = _rows(layer, graph, values[layer.input], positions)
-            _add(sums, key, rows, brought)
+            centre = centres.setdefault(key, rows.mean(axis=1, keepdims=True))
+            _add(sums, key, rows - centre, brought)
             seen[key] = seen.get(key, 0) + rows.shape[1]
             sums[key].flat = values[layer.input].ndim == 2
     for key, moments in sums.items():
         moments.mean /= seen[key]
         moments.second /= seen[key]
         moments.rows /= items
+        _move(moments, centres[key][:, 0])
     return {layer.name: sums[layer.input if layer.kind == "linear" else layer.name] for layer in layers}
 
 
@@ -113,6 +117,19 @@ def _add(sums: dict[str, Moments], name: str, rows: NDArray[np.float32], brought
     known.second += second
     known.lowest, known.highest = np.minimum(known.lowest, lowest), np.maximum(known.highest, highest)
     known.rows += brought
+
+
+def _move(moments: Moments, centre: NDArray[np.float32]) -> None:
+    """From moments around a centre, shape (groups, in), to those around zero."""
+    exact, mean = centre.astype(np.float64), moments.mean.copy()
+    moments.mean += exact
+    if moments.second.ndim == 2:
+        moments.second += 2.0 * exact * mean + exact**2
+    else:
+        crossed = exact[:, :, None] * mean[:, None, :]
+        moments.second += crossed + np.swapaxes(crossed, 1, 2) + exact[:, :, None] * exact[:, None, :]
+    moments.lowest += centre
+    moments.highest += centre
 
 
 def _rows(

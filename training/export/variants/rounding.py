@@ -22,6 +22,8 @@ from numpy.typing import NDArray
 LARGEST = 63
 # Of the mean diagonal, added to it: keeps the covariance of few or constant inputs invertible.
 _DAMPING = 0.01
+# Of the mean second moment, likewise: where inputs do not vary, the rounding errors of float64 are left.
+_FLOOR = 1e-9
 # How far the step is shrunk below what the largest weight wants, at most.
 _SMALLEST_STEP = 0.6
 _STEPS = 17
@@ -57,7 +59,7 @@ def round_weights(weights: NDArray[np.float64], mean: NDArray[np.float64], secon
     groups, count = mean.shape
     grouped = weights.reshape(groups, -1, count)
     if second.ndim == 3:
-        covariance = second - mean[:, :, None] * mean[:, None, :]
+        covariance = second - mean[:, :, None] * mean[:, None, :] + _floor(second)
         steps = _best_steps(grouped, np.diagonal(covariance, axis1=1, axis2=2))
         values = _compensated(grouped, steps, covariance)
     else:
@@ -66,6 +68,13 @@ def round_weights(weights: NDArray[np.float64], mean: NDArray[np.float64], secon
     shift = np.einsum("grk,gk->gr", grouped - values, mean).reshape(-1)
     levels = np.round(values / steps[..., None]).astype(np.int8).reshape(weights.shape)
     return Rounded(levels, steps.reshape(-1).astype(np.float32), shift)
+
+
+def _floor(second: NDArray[np.float64]) -> NDArray[np.float64]:
+    """What a variance may be off by, as diagonals, shape (groups, in, in)."""
+    count = second.shape[-1]
+    floor: NDArray[np.float64] = np.eye(count) * (_FLOOR * np.trace(second, axis1=1, axis2=2) / count)[:, None, None]
+    return floor
 
 
 def _nearest(weights: NDArray[np.float64], steps: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -78,7 +87,8 @@ def _best_steps(weights: NDArray[np.float64], variance: NDArray[np.float64]) -> 
     full = np.abs(weights).max(axis=-1) / LARGEST
     full = np.where(full > 0, full, 1.0)
     best, least = full.copy(), np.full(full.shape, np.inf)
-    for factor in np.linspace(_SMALLEST_STEP, 1.0, _STEPS):
+    # From the largest, which clips nothing: where inputs are silent, all steps have the same error.
+    for factor in np.linspace(1.0, _SMALLEST_STEP, _STEPS):
         # As float32 will store it, so that levels and steps agree.
         steps = (full * factor).astype(np.float32).astype(np.float64)
         error = np.einsum("grk,gk->gr", (_nearest(weights, steps[..., None]) - weights) ** 2, np.maximum(variance, 0.0))

@@ -33,6 +33,42 @@ def test_outputs_change_less_than_by_rounding_to_the_nearest_and_their_mean_not_
     np.testing.assert_allclose(found.mean(axis=0), exact.mean(axis=0), atol=1e-9)
 
 
+def compensated_slowly(
+    weights: NDArray[np.float64], steps: NDArray[np.float64], covariance: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """GPTQ's eq. 2 and 3 as they stand: after each column its row and column leave the inverse."""
+    left, done = weights.copy(), np.zeros_like(weights)
+    waiting = list(np.argsort(-np.diagonal(covariance), kind="stable"))
+    inverse = np.linalg.inv(covariance[np.ix_(waiting, waiting)])
+    while waiting:
+        column = waiting.pop(0)
+        done[:, column] = np.clip(np.round(left[:, column] / steps), -LARGEST, LARGEST) * steps
+        error = (left[:, column] - done[:, column]) / inverse[0, 0]
+        left[:, waiting] -= np.outer(error, inverse[0, 1:])
+        inverse = inverse[1:, 1:] - np.outer(inverse[1:, 0], inverse[0, 1:]) / inverse[0, 0]
+    return done
+
+
+@pytest.mark.parametrize("width", [24, 150])
+def test_errors_are_taken_up_as_the_equations_say(width: int) -> None:
+    rng = np.random.default_rng(5)
+    inputs, weights = correlated_inputs(rng, 400, width), rng.standard_normal((12, width))
+    mean, second = moments(inputs)
+    rounded = round_weights(weights, mean, second)
+    covariance = second[0] - np.outer(mean[0], mean[0])
+    damped = covariance + 0.01 * np.trace(covariance) / width * np.eye(width)
+    expected = compensated_slowly(weights, rounded.steps.astype(np.float64), damped)
+    np.testing.assert_allclose(values(rounded), expected, atol=1e-6)
+
+
+def test_inputs_that_never_vary_are_rounded_to_the_nearest() -> None:
+    inputs = np.tile(np.linspace(300, 1000, 32), (400, 1))
+    weights = np.random.default_rng(6).standard_normal((8, 32))
+    rounded = round_weights(weights, *moments(inputs))
+    steps = rounded.steps.astype(np.float64)[:, None]
+    np.testing.assert_array_equal(rounded.levels, np.clip(np.round(weights / steps), -LARGEST, LARGEST))
+
+
 def test_with_independent_inputs_each_weight_goes_to_its_nearest_level() -> None:
     rng = np.random.default_rng(1)
     weights = rng.standard_normal((8, 16))
