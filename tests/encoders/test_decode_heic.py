@@ -5,37 +5,20 @@ from __future__ import annotations
 import io
 import subprocess
 import sys
-from collections.abc import Callable
 
 import numpy as np
 import pytest
 from PIL import Image
 
 from tests.support.image_files import difference, encode, scene, swapped_profile
+from tests.support.orientations import UPRIGHT, exif
 from twinlens.encoders.decode import DecodeLimits, decode_image
 from twinlens.encoders.errors import InvalidImage
 
 pillow_heif = pytest.importorskip("pillow_heif")
 pillow_heif.register_heif_opener()
 
-# EXIF 2.3, table 6, as NumPy sees it: from the stored pixels to the upright ones.
-UPRIGHT: dict[int, Callable[[np.ndarray], np.ndarray]] = {
-    1: lambda a: a,
-    2: lambda a: a[:, ::-1],
-    3: lambda a: a[::-1, ::-1],
-    4: lambda a: a[::-1],
-    5: lambda a: a.transpose(1, 0, 2),
-    6: lambda a: np.rot90(a, -1),
-    7: lambda a: a[::-1, ::-1].transpose(1, 0, 2),
-    8: lambda a: np.rot90(a, 1),
-}
 HEIC = encode(scene(), "HEIF", quality=95, chroma=444)
-
-
-def exif(orientation: int) -> bytes:
-    tags = Image.Exif()
-    tags[0x0112] = orientation
-    return tags.tobytes()
 
 
 def test_a_photo_comes_close() -> None:

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -9,33 +8,15 @@ from PIL import Image
 
 from tests.support.image_files import chunk, difference, encode, png, scene
 from tests.support.jpeg_files import segment, with_segments
+from tests.support.orientations import UPRIGHT, exif
 from tests.support.tiff_files import ORDERS, Order, Values, tiff_of_pixels
 from twinlens.encoders.decode import decode_image
 
-Array = np.ndarray
-
-# EXIF 2.3, table 6, as NumPy sees it: from the stored pixels to the upright ones.
-UPRIGHT: dict[int, Callable[[Array], Array]] = {
-    1: lambda a: a,
-    2: lambda a: a[:, ::-1],
-    3: lambda a: a[::-1, ::-1],
-    4: lambda a: a[::-1],
-    5: lambda a: a.transpose(1, 0, 2),
-    6: lambda a: np.rot90(a, -1),
-    7: lambda a: a[::-1, ::-1].transpose(1, 0, 2),
-    8: lambda a: np.rot90(a, 1),
-}
 LOSSLESS = {"PNG": {}, "WEBP": {"lossless": True}, "TIFF": {}}
 XMP = (
     '<x:xmpmeta xmlns:x="adobe:ns:meta/"><rdf:RDF xmlns:rdf="http://www.w3.org/1999/02/22-rdf-syntax-ns#">'
     '<rdf:Description xmlns:tiff="http://ns.adobe.com/tiff/1.0/" tiff:Orientation="{}"/></rdf:RDF></x:xmpmeta>'
 )
-
-
-def exif(orientation: object) -> bytes:
-    tags = Image.Exif()
-    tags[0x0112] = orientation
-    return tags.tobytes()
 
 
 @pytest.mark.parametrize("orientation", UPRIGHT)

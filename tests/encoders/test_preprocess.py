@@ -1,50 +1,15 @@
 from __future__ import annotations
 
 import tracemalloc
-from typing import Literal
 
 import numpy as np
 import pytest
 from PIL import Image
 
 from tests.support.image_files import encode, scene
+from tests.support.reference_transform import MEAN, STD, Interpolation, Mode, open_clip_tensor, spec
 from twinlens.encoders.decode import decode_image
-from twinlens.encoders.manifest import PreprocessSpec
 from twinlens.encoders.preprocess import load_pixels, preprocess
-
-MEAN = (0.48145466, 0.4578275, 0.40821073)
-STD = (0.26862954, 0.26130258, 0.27577711)
-Mode = Literal["shortest", "longest", "squash"]
-Interpolation = Literal["bilinear", "bicubic"]
-
-
-def spec(
-    mode: Mode = "shortest", interpolation: Interpolation = "bicubic", size: int = 32, fill: int = 0, resize: int = 0
-) -> PreprocessSpec:
-    return PreprocessSpec(
-        size=size,
-        resize_size=resize or size,
-        resize_mode=mode,
-        interpolation=interpolation,
-        mean=MEAN,
-        std=STD,
-        fill=fill,
-    )
-
-
-def reference(pixels: np.ndarray, wanted: PreprocessSpec) -> np.ndarray:
-    """open_clip's own evaluation transform."""
-    from open_clip.transform import PreprocessCfg, image_transform_v2
-
-    cfg = PreprocessCfg(
-        size=wanted.size,
-        mean=wanted.mean,
-        std=wanted.std,
-        interpolation=wanted.interpolation,
-        resize_mode=wanted.resize_mode,
-        fill_color=wanted.fill,
-    )
-    return np.asarray(image_transform_v2(cfg, is_train=False)(Image.fromarray(pixels)))
 
 
 def noise(height: int, width: int) -> np.ndarray:
@@ -68,7 +33,7 @@ def test_agrees_with_open_clip_within_one_level(
     found = preprocess(pixels, wanted)
     assert found.shape == (3, 32, 32)
     assert found.dtype == np.float32
-    np.testing.assert_allclose(found, reference(pixels, wanted), atol=one_level())
+    np.testing.assert_allclose(found, open_clip_tensor(pixels, wanted), atol=one_level())
 
 
 @pytest.mark.parametrize(("height", "width"), [(600, 20), (20, 599), (1, 3000), (413, 3), (2000, 11), (60, 1900)])
@@ -77,13 +42,13 @@ def test_thin_pictures_agree_too_although_only_the_crop_is_computed(
     interpolation: Interpolation, height: int, width: int
 ) -> None:
     pixels, wanted = scene(height, width), spec("shortest", interpolation)
-    np.testing.assert_allclose(preprocess(pixels, wanted), reference(pixels, wanted), atol=2 * one_level())
+    np.testing.assert_allclose(preprocess(pixels, wanted), open_clip_tensor(pixels, wanted), atol=2 * one_level())
 
 
 @pytest.mark.parametrize(("height", "width"), [(600, 20), (20, 599), (413, 3)])
 def test_thin_noise_agrees_but_for_where_the_passes_clip(height: int, width: int) -> None:
     pixels, wanted = noise(height, width), spec()
-    off = np.abs(preprocess(pixels, wanted) - reference(pixels, wanted))
+    off = np.abs(preprocess(pixels, wanted) - open_clip_tensor(pixels, wanted))
     assert off.mean() < 0.5 * one_level()
 
 

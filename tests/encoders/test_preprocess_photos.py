@@ -4,23 +4,19 @@ from __future__ import annotations
 
 import functools
 import math
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 from PIL import Image
 
+from tests.support.reference_transform import MEAN, STD, Interpolation, Mode, open_clip_tensor, spec
 from twinlens.encoders.manifest import PreprocessSpec
 from twinlens.encoders.preprocess import preprocess
 
 skimage_data: Any = pytest.importorskip("skimage.data")
 
-Mode = Literal["shortest", "longest", "squash"]
-Interpolation = Literal["bilinear", "bicubic"]
-
-MEAN = (0.48145466, 0.4578275, 0.40821073)
-STD = (0.26862954, 0.26130258, 0.27577711)
 # In units of the tensor. The pixels are the same; only the arithmetic of the normalisation is in another order.
 EXACT = 1e-6
 
@@ -39,28 +35,12 @@ def piece(name: str, height: int, width: int) -> NDArray[np.uint8]:
     return np.ascontiguousarray(photo(name)[:height, -width:])
 
 
-def spec(mode: Mode, interpolation: Interpolation, size: int, *, resize: int = 0, fill: int = 0) -> PreprocessSpec:
-    return PreprocessSpec(
-        size=size,
-        resize_size=resize or size,
-        resize_mode=mode,
-        interpolation=interpolation,
-        mean=MEAN,
-        std=STD,
-        fill=fill,
-    )
-
-
 def off_open_clip(pixels: NDArray[np.uint8], wanted: PreprocessSpec) -> float:
     """The largest difference from open_clip's transform."""
-    from open_clip.transform import PreprocessCfg, image_transform_v2
-
-    fields = {name: getattr(wanted, name) for name in ("size", "mean", "std", "interpolation", "resize_mode")}
-    reference = image_transform_v2(PreprocessCfg(**fields, fill_color=wanted.fill), is_train=False)
     found = preprocess(pixels, wanted)
     assert found.shape == (3, wanted.size, wanted.size)
     assert found.dtype == np.float32
-    return float(np.abs(found - np.asarray(reference(Image.fromarray(pixels)))).max())
+    return float(np.abs(found - open_clip_tensor(pixels, wanted)).max())
 
 
 @pytest.mark.parametrize("name", PHOTOS)
