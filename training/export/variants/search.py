@@ -27,8 +27,9 @@ def search(
     """Leaves as few of the worst layers in fp32 as the gate wants.
 
     Nothing is kept at first. If that fails, the layers are ranked once, the worst one, two, four … are kept until the
-    gate holds, and the number is then halved down to the least that passes (more kept layers are taken to be closer to
-    fp32: each trial is judged in full all the same, so what is returned did pass).
+    gate holds or too little would be left in int8, and the number is then halved down to the least that passes (more
+    kept layers are taken to be closer to fp32: each trial is judged in full all the same, so what is returned did
+    pass).
 
     Args:
         attempt: Writes the tower with these layers in fp32 and judges it.
@@ -42,15 +43,18 @@ def search(
     if first.judgement.passed:
         return first
     order = list(rank())
-    failed, count = 0, 1
+    # Every layer kept leaves less in int8.
+    most = sum(share(frozenset(order[:count])) >= LEAST_SHARE for count in range(1, len(order) + 1))
+    failed = 0
     best: Trial | None = None
     last = first
-    while best is None and count <= len(order) and share(frozenset(order[:count])) >= LEAST_SHARE:
+    while best is None and failed < most:
+        count = min(2 * failed or 1, most)
         last = Trial(tuple(order[:count]), attempt(frozenset(order[:count])))
         if last.judgement.passed:
             best = last
         else:
-            failed, count = count, count * 2
+            failed = count
     if best is None:
         return last
     while len(best.kept) - failed > 1:
