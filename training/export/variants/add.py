@@ -34,7 +34,8 @@ def add_variants(
     """Publishes the bundle anew, of the same `space_id`, with the reduced files that pass the gate.
 
     Each tower is judged beside the other in fp32; where both have an int8 file, also together: if they only pass one by
-    one, the one that gains less speed is not written. Files of other precisions that the bundle has stay.
+    one, the one that gains less speed is not written. Files of other precisions that the bundle has stay; one of a
+    precision that is made anew goes, whether the new one passes or not.
 
     Args:
         bundle: The bundle's folder.
@@ -89,12 +90,7 @@ def refuse_used(out: Path) -> None:
 
 def _stage(bundle: Path, manifest: Manifest, staging: Path, outcomes: Sequence[Outcome], scratch: Path) -> None:
     """Copies the bundle's files, and those that passed, to the staging folder."""
-    replaced = {
-        path
-        for outcome in outcomes
-        if not outcome.refused
-        and (path := tower_files(manifest)[outcome.tower].by_precision().get(outcome.precision)) is not None
-    }
+    replaced = {tower_files(manifest)[outcome.tower].by_precision().get(outcome.precision) for outcome in outcomes}
     for entry in manifest.files:
         if entry.path not in replaced:
             (staging / entry.path).parent.mkdir(parents=True, exist_ok=True)
@@ -105,6 +101,16 @@ def _stage(bundle: Path, manifest: Manifest, staging: Path, outcomes: Sequence[O
                 shutil.copyfile(file, staging / file.name)
 
 
+def _with(files: TowerFiles, outcome: Outcome, samples: Samples) -> TowerFiles:
+    """The tower's files with what passed, and without an older file of a precision that did not pass."""
+    agreement = {precision: of for precision, of in files.agreement.items() if precision != outcome.precision}
+    path = None
+    if not outcome.refused:
+        path = f"{outcome.tower}.{outcome.precision}.onnx"
+        agreement[outcome.precision] = outcome.agreement(data_for_people(samples, outcome.judgement))
+    return TowerFiles(**{**files.model_dump(), outcome.precision: path, "agreement": agreement})
+
+
 def _draft(manifest: Manifest, outcomes: Sequence[Outcome], samples: Samples, version: str) -> BundleDraft:
     towers: dict[Tower, Any] = {"image": manifest.image, "text": manifest.text}
     for name, tower in towers.items():
@@ -112,15 +118,8 @@ def _draft(manifest: Manifest, outcomes: Sequence[Outcome], samples: Samples, ve
             continue
         files: TowerFiles = tower.files
         for outcome in outcomes:
-            if outcome.tower == name and not outcome.refused:
-                agreement = outcome.agreement(data_for_people(samples, outcome.judgement))
-                files = TowerFiles(
-                    **{
-                        **files.model_dump(),
-                        outcome.precision: f"{name}.{outcome.precision}.onnx",
-                        "agreement": {**files.agreement, outcome.precision: agreement},
-                    }
-                )
+            if outcome.tower == name:
+                files = _with(files, outcome, samples)
         towers[name] = tower.model_copy(update={"files": files})
     made_with = versions(("onnx", "onnxruntime"))
     return BundleDraft(

@@ -37,10 +37,11 @@ class Judgement:
 
     Attributes:
         mean_cosine: Over all held-out items of the reduced towers.
-        worst_cosine: The least.
-        items: How many there were.
-        recall_drop: Points of recall@10 lost: of captions finding their picture, or without captions of fp32's
-            nearest neighbour being among the first ten.
+        worst_cosine: The least, the parity inputs included.
+        items: How many held-out items there were.
+        recall_drop: Points of recall@10 lost: of captions finding their picture, or without captions of what is nearest
+            in fp32 being among the first ten: a picture's nearest picture or a text's nearest text, and where both
+            towers are reduced the picture nearest to a text.
         recall_queries: How many queries that is over.
         by_captions: Which of the two.
         top1_drops: Points of zero-shot top-1 lost, by labelled set, and the pictures in it.
@@ -91,6 +92,9 @@ def judge(
     if queries:
         before = recall(exact.texts[:queries], exact.images, caption_of)
         recall_drop = before - recall(found.texts[:queries], found.images, caption_of)
+    elif found.images is not exact.images and found.texts is not exact.texts:
+        nearest = (exact.texts @ exact.images.T).argmax(axis=1)
+        recall_drop, queries = 100.0 - recall(found.texts, found.images, nearest), len(nearest)
     # Of the tower that is reduced; of the pictures where both are.
     probed, probe = (exact.texts, found.texts) if found.images is exact.images else (exact.images, found.images)
     if len(probed) > _FIRST + 1:

@@ -16,7 +16,7 @@ from twinlens.encoders.runtime import Tower, TowerSession, open_tower
 from twinlens.encoders.tokenise import TextTokenizer, TokenisedText
 from twinlens.training.export.agreement import row_cosines
 from twinlens.training.export.variants.gate import MIN_WORST_COSINE, Judgement, Vectors, judge
-from twinlens.training.export.variants.samples import Samples
+from twinlens.training.export.variants.samples import Pixels, Samples
 
 _CHUNK = 64
 
@@ -64,10 +64,12 @@ class Judge:
         labels = {labelled.name: labelled.labels for labelled in self._samples.labelled}
         judged = judge(self._exact, found, np.concatenate(cosines), self._samples.caption_of, labels)
         try:
-            encoder.verify(self._folder)
+            parity = encoder.verify(self._folder)
         except BundleError as error:
             return dataclasses.replace(judged, problems=(*judged.problems, str(error)))
-        return judged
+        awkward: dict[Tower, float | None] = {"image": parity.image, "text": parity.text}
+        least = [cosine for tower, cosine in awkward.items() if tower in reduced and cosine is not None]
+        return dataclasses.replace(judged, worst_cosine=min([judged.worst_cosine, *least]))
 
     def _encoder(self, reduced: dict[Tower, TowerSession]) -> Encoder:
         sessions = self.fp32 | reduced
@@ -87,12 +89,12 @@ class Judge:
         samples = self._samples
         known = None if reduced is None else self._exact
 
-        def images(pixels: NDArray[np.float32], exact: NDArray[np.float32] | None) -> NDArray[np.float32]:
+        def images(pixels: Pixels, exact: NDArray[np.float32] | None) -> NDArray[np.float32]:
             if exact is not None and (reduced is None or "image" not in reduced):
                 return exact
             rows = []
             for start in range(0, len(pixels), _CHUNK):
-                rows.append(encoder.encode_images(np.asarray(pixels[start : start + _CHUNK])))
+                rows.append(encoder.encode_images(pixels[start : start + _CHUNK]))
                 self._note(rows[-1], exact, start, cosines)
             return np.concatenate(rows) if rows else np.zeros((0, self._manifest.dimension), np.float32)
 

@@ -6,8 +6,6 @@ import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-import numpy as np
-
 from twinlens.encoders.encoder import tower_files
 from twinlens.encoders.manifest import Manifest, Precision
 from twinlens.encoders.runtime import Tower, TowerSession, open_tower
@@ -99,7 +97,7 @@ class Maker:
             )
         save(write_int8(prepared, trial.kept), self._path(tower, "int8"))
         if self._min_speedup > 0:
-            found = speedups(self._judge.fp32[tower], self._session(tower, "int8"), self._largest_batch(tower))
+            found = speedups(self._judge.fp32[tower], self._session(tower, "int8"), self._ordinary_batch(tower))
             made = dataclasses.replace(made, speedups=found)
             if made.speedup < self._min_speedup:
                 slow = f"it runs ×{made.speedup:.2f} as fast as fp32, at least ×{self._min_speedup} is wanted"
@@ -116,13 +114,15 @@ class Maker:
 
     def _ranked(self, tower: Tower, prepared: Prepared) -> list[str]:
         self._say(f"{tower} int8: ranking {len(prepared.layers)} nodes by how much each alone changes the vectors")
-        return most_sensitive_first(prepared, next(iter(self._feeds(tower))))
+        few = _PIXELS_A_BATCH if tower == "image" else None
+        feed = {name: value[:few] for name, value in self._ordinary_batch(tower).items()}
+        return most_sensitive_first(prepared, feed)
 
     def _feeds(self, tower: Tower) -> Iterator[Feed]:
         if tower == "image":
             pixels = self._samples.calibration_pixels
             for start in range(0, len(pixels), _PIXELS_A_BATCH):
-                yield {"pixels": np.asarray(pixels[start : start + _PIXELS_A_BATCH])}
+                yield {"pixels": pixels[start : start + _PIXELS_A_BATCH]}
             return
         for batch in by_length(self._samples.calibration_texts):
             yield self._text_feed(batch)
@@ -136,10 +136,10 @@ class Maker:
             else {"input_ids": ids}
         )
 
-    def _largest_batch(self, tower: Tower) -> Feed:
-        """What speed is measured on: ordinary items of the calibration part."""
+    def _ordinary_batch(self, tower: Tower) -> Feed:
+        """What speed is measured on and layers are ranked by: items that calibrate, texts of middle length."""
         if tower == "image":
-            return {"pixels": np.asarray(self._samples.calibration_pixels[:32])}
+            return {"pixels": self._samples.calibration_pixels[:32]}
         texts = sorted(self._samples.calibration_texts, key=lambda tokens: len(tokens.ids))
         middle = len(texts) // 2
         return self._text_feed(texts[max(0, middle - 16) : middle + 16])

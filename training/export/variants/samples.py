@@ -43,11 +43,27 @@ _SIDE = 8
 
 
 @dataclass(frozen=True)
+class Pixels:
+    """Some rows of a file of prepared pictures, shape (n, 3, s, s); only what is asked for is in memory."""
+
+    file: NDArray[np.float32]
+    rows: NDArray[np.int64]
+
+    def __len__(self) -> int:
+        """How many there are."""
+        return len(self.rows)
+
+    def __getitem__(self, part: slice) -> NDArray[np.float32]:
+        """Pictures in memory."""
+        return np.asarray(self.file[self.rows[part]])
+
+
+@dataclass(frozen=True)
 class Labelled:
     """Held-out pictures of known classes."""
 
     name: str
-    pixels: NDArray[np.float32]
+    pixels: Pixels
     labels: NDArray[np.int64]
     prompts: list[TokenisedText]
 
@@ -57,8 +73,8 @@ class Samples:
     """The data, prepared for the towers of one bundle and split.
 
     Attributes:
-        calibration_pixels: Shape (n, 3, s, s).
-        gate_pixels: Shape (m, 3, s, s).
+        calibration_pixels: Prepared pictures; none without an image tower.
+        gate_pixels: The same.
         calibration_texts: Tokenised.
         gate_texts: Tokenised; the captions of the gate's pictures come first, in the order of `caption_of`.
         caption_of: For each caption, which of the gate's pictures it describes.
@@ -66,8 +82,8 @@ class Samples:
         unreadable: How many pictures could not be read.
     """
 
-    calibration_pixels: NDArray[np.float32]
-    gate_pixels: NDArray[np.float32]
+    calibration_pixels: Pixels
+    gate_pixels: Pixels
     calibration_texts: list[TokenisedText]
     gate_texts: list[TokenisedText]
     caption_of: NDArray[np.int64]
@@ -95,9 +111,7 @@ def prepare_samples(
     """
     manifest = encoder.manifest
     pictures = _Pictures(encoder, folder, advance)
-    side = 1 if manifest.image is None else manifest.image.preprocess.size
-    empty = np.zeros((0, 3, side, side), np.float32)
-    calibration_pixels = gate_pixels = empty
+    calibration_pixels = gate_pixels = Pixels(np.zeros((0, 3, 1, 1), np.float32), np.zeros(0, np.int64))
     captions: list[tuple[str, int]] = []
     labelled: list[Labelled] = []
     texts = list(data.texts)
@@ -107,7 +121,7 @@ def prepare_samples(
         marks = _marks(pixels)
         first, rest = _split(_alike(marks), CALIBRATION_PHOTOS)
         _require(len(first), len(rest), len(pixels), "pictures that can be read", "--photos")
-        calibration_pixels, gate_pixels = pixels[first], pixels[rest[:_GATE_ITEMS]]
+        calibration_pixels, gate_pixels = (Pixels(pixels, np.array(of)) for of in (first, rest[:_GATE_ITEMS]))
         for place, row in enumerate(rest[:_GATE_ITEMS]):
             captions += [(caption, place) for caption in photos[kept[row]].captions]
         texts += [caption for row in first for caption in photos[kept[row]].captions]
@@ -118,6 +132,7 @@ def prepare_samples(
     caption_of: list[int] = []
     if manifest.text is not None:
         judging = {_words(caption) for caption, _ in captions}
+        judging |= {_words(_PROMPT.format(name)) for labels in data.labelled for name in labels.names}
         for caption, place in captions:
             if (tokens := _tokens(encoder, caption)) is not None:
                 gate_texts.append(tokens)
@@ -126,7 +141,9 @@ def prepare_samples(
         if not captions and not texts:
             free = varied_sentences(_BUILT_IN_TEXTS)
         # Captions judge already where there are enough; otherwise the texts are split as the pictures are.
-        first, rest = _split([_words(text) for text in free], CALIBRATION_TEXTS, all_of_it=bool(captions))
+        first, rest = _split(
+            [_words(text) for text in free], CALIBRATION_TEXTS, all_of_it=len(captions) >= MIN_GATE_ITEMS
+        )
         chosen = [free[i] for i in first]
         every = [*chosen, *_joined(chosen), *(varied_sentences(_MORE_TEXTS) if texts or captions else ())]
         calibration_texts = [
@@ -183,14 +200,14 @@ def _label(encoder: Encoder, pictures: _Pictures, labels: LabelledSet, marks: ND
     chosen = sorted(chosen[:_GATE_ITEMS])
     pixels, kept = pictures.read(f"labels-{labels.name}", [labels.photos[i] for i in chosen])
     apart = np.bitwise_count(_marks(pixels)[:, None] ^ marks[None, :]).min(axis=1, initial=64) > _SAME_BITS
-    free = np.flatnonzero(apart).tolist()
+    free = np.flatnonzero(apart)
     if len(free) < MIN_GATE_ITEMS:
         raise ExportError(
             f"{labels.name} has {len(free)} labelled pictures of use, at least {MIN_GATE_ITEMS} are needed"
         )
     return Labelled(
         labels.name,
-        pixels[free],
+        Pixels(pixels, free),
         np.array([labels.labels[chosen[kept[row]]] for row in free]),
         [encoder.prepare_text(_PROMPT.format(name)) for name in labels.names],
     )

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +20,16 @@ from tests.support.variant_bundle import (
 )
 from twinlens.encoders.bundle import read_manifest, verify_digests
 from twinlens.encoders.encoder import Encoder
+from twinlens.encoders.parity import ParityReport
+from twinlens.encoders.runtime import Tower, TowerSession
 from twinlens.training.export.errors import ExportError
+from twinlens.training.export.variants import make
 from twinlens.training.export.variants.add import add_variants
 from twinlens.training.export.variants.calibration import CalibrationData, read_calibration
+from twinlens.training.export.variants.gate import Judgement
+from twinlens.training.export.variants.judge import Judge
+from twinlens.training.export.variants.observe import Feed
+from twinlens.training.export.variants.report import VariantReport
 
 VOCABULARY = len(TinyTowers().vocabulary)
 
@@ -36,14 +44,32 @@ def data(photos: Path) -> CalibrationData:
     return read_calibration([photos])
 
 
-def test_both_towers_get_int8_and_fp16_files_of_the_same_space(data: CalibrationData, tmp_path: Path) -> None:
-    before = publish_with(tmp_path / "a", image_graph(), text_graph(VOCABULARY))
-    report = add_variants(tmp_path / "a", tmp_path / "b", ["int8", "fp16"], data, version="2", min_speedup=0)
+@dataclass(frozen=True)
+class Made:
+    """A bundle, the one with variants, and what was said of it; read-only for tests."""
+
+    plain: Path
+    full: Path
+    report: VariantReport
+
+
+@pytest.fixture(scope="module")
+def made(data: CalibrationData, tmp_path_factory: pytest.TempPathFactory) -> Made:
+    """Both towers in both precisions."""
+    folder = tmp_path_factory.mktemp("models")
+    publish_with(folder / "1", image_graph(), text_graph(VOCABULARY))
+    report = add_variants(folder / "1", folder / "2", ["int8", "fp16"], data, version="2", min_speedup=0)
+    return Made(folder / "1", folder / "2", report)
+
+
+def test_both_towers_get_int8_and_fp16_files_of_the_same_space(made: Made) -> None:
+    before, report = read_manifest(made.plain), made.report
     assert len(report.written) == 4
-    after = read_manifest(tmp_path / "b")
+    after = read_manifest(made.full)
     assert after == report.manifest
     assert (after.space_id, after.version, after.name) == (before.space_id, "2", before.name)
-    verify_digests(tmp_path / "b", after)
+    assert (before.version, [file.path for file in before.files if "int8" in file.path]) == ("1", [])
+    verify_digests(made.full, after)
     assert after.image is not None
     assert after.text is not None
     for files in (after.image.files, after.text.files):
@@ -56,21 +82,17 @@ def test_both_towers_get_int8_and_fp16_files_of_the_same_space(data: Calibration
     assert measured.items == 140 - 140 // 3
     assert "94 held-out pictures" in measured.data
     assert "1.06 points" in measured.data, "how finely recall can be told"
-    assert read_manifest(tmp_path / "a") == before, "the old bundle is left as it was"
+    verify_digests(made.plain, before)
     for precision in ("int8", "fp16"):
-        loaded = Encoder.load(tmp_path / "b", provider="cpu", precision=precision)
+        loaded = Encoder.load(made.full, provider="cpu", precision=precision)
         assert set(loaded.precisions.values()) == {precision}
 
 
 @pytest.mark.parametrize("precision", ["int8", "fp16"])
-def test_what_the_manifest_says_is_what_the_file_does(
-    precision: Any, data: CalibrationData, photos: Path, tmp_path: Path
-) -> None:
-    publish_with(tmp_path / "a", image_graph(), None)
-    add_variants(tmp_path / "a", tmp_path / "b", [precision], data, min_speedup=0)
+def test_what_the_manifest_says_is_what_the_file_does(precision: Any, photos: Path, made: Made) -> None:
     pictures = [file.read_bytes() for file in sorted(photos.iterdir())]
-    exact = Encoder.load(tmp_path / "b", provider="cpu")
-    reduced = Encoder.load(tmp_path / "b", provider="cpu", precision=precision)
+    exact = Encoder.load(made.full, provider="cpu")
+    reduced = Encoder.load(made.full, provider="cpu", precision=precision)
     pixels = np.stack([exact.prepare_image(picture) for picture in pictures])
     cosines = (exact.encode_images(pixels) * reduced.encode_images(pixels)).sum(axis=1)
     image = reduced.manifest.image
@@ -79,10 +101,8 @@ def test_what_the_manifest_says_is_what_the_file_does(
     assert cosines.mean() == pytest.approx(image.files.agreement[precision].mean_cosine, abs=0.002)
 
 
-def test_an_int8_vector_does_not_depend_on_its_batch(data: CalibrationData, photos: Path, tmp_path: Path) -> None:
-    publish_with(tmp_path / "a", image_graph(), text_graph(VOCABULARY))
-    add_variants(tmp_path / "a", tmp_path / "b", ["int8"], data, min_speedup=0)
-    encoder = Encoder.load(tmp_path / "b", provider="cpu", precision="int8")
+def test_an_int8_vector_does_not_depend_on_its_batch(photos: Path, made: Made) -> None:
+    encoder = Encoder.load(made.full, provider="cpu", precision="int8")
     pixels = np.stack([encoder.prepare_image(file.read_bytes()) for file in sorted(photos.iterdir())[:9]])
     tokens = [encoder.prepare_text(text) for text in ("a red cat", "a blue dog", "square circle!")]
     together, alone = encoder.encode_images(pixels), encoder.encode_images(pixels[4:5])
@@ -130,13 +150,11 @@ def test_an_int8_file_that_is_not_faster_is_not_written(data: CalibrationData, t
     assert set(image.speedups) == {1, 8, 32}
 
 
-def test_the_same_data_gives_the_same_bytes(data: CalibrationData, tmp_path: Path) -> None:
-    publish_with(tmp_path / "a", image_graph(planted=True), text_graph(VOCABULARY))
-    for name in ("b", "c"):
-        add_variants(tmp_path / "a", tmp_path / name, ["int8", "fp16"], data, min_speedup=0)
+def test_the_same_data_gives_the_same_bytes(data: CalibrationData, made: Made, tmp_path: Path) -> None:
+    add_variants(made.plain, tmp_path / "again", ["int8", "fp16"], data, version="2", min_speedup=0)
     digests = [
-        {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in (tmp_path / name).rglob("*.*")}
-        for name in ("b", "c")
+        {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in folder.rglob("*.*")}
+        for folder in (made.full, tmp_path / "again")
     ]
     assert digests[0] == digests[1]
     assert "image.int8.onnx" in digests[0]
@@ -194,9 +212,54 @@ def test_variants_can_be_added_to_a_bundle_that_has_some(data: CalibrationData, 
     assert report.manifest is not None
     assert report.manifest.image is not None
     assert set(report.manifest.image.files.agreement) == {"int8", "fp16"}
-    again = add_variants(tmp_path / "c", tmp_path / "d", ["int8"], data, min_speedup=0)
-    assert again.manifest is not None
-    assert again.manifest.files == report.manifest.files
+
+
+def test_an_older_file_of_a_precision_that_no_longer_passes_does_not_stay(
+    data: CalibrationData, made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    judged = Judge.__call__
+
+    def without_image(judge: Judge, reduced: dict[Tower, TowerSession]) -> Judgement:
+        return Judgement(0.9, 0.5, 1, problems=("too far",)) if "image" in reduced else judged(judge, reduced)
+
+    monkeypatch.setattr(Judge, "__call__", without_image)
+    report = add_variants(made.full, tmp_path / "next", ["int8"], data, min_speedup=0)
+    assert [outcome.tower for outcome in report.written] == ["text"]
+    assert report.manifest is not None
+    assert report.manifest.image is not None
+    assert set(report.manifest.image.files.by_precision()) == {"fp32", "fp16"}
+    assert set(report.manifest.image.files.agreement) == {"fp16"}
+    assert not (tmp_path / "next" / "image.int8.onnx").exists()
+
+
+def test_the_worst_cosine_is_also_that_of_the_parity_inputs(
+    data: CalibrationData, made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Encoder, "verify", lambda *_: ParityReport(image=0.9812, text=0.9))
+    report = add_variants(made.plain, tmp_path / "out", ["fp16"], CalibrationData(data.photos))
+    image, text = report.outcomes
+    assert (image.judgement.worst_cosine, text.judgement.worst_cosine) == (0.9812, 0.9)
+    assert image.judgement.mean_cosine > 0.99
+
+
+@pytest.mark.parametrize("tower", ["image", "text"])
+def test_of_two_towers_that_pass_one_by_one_only_the_one_that_gains_more_stays_if_together_they_fail(
+    tower: Tower, data: CalibrationData, made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    judged = Judge.__call__
+
+    def not_together(judge: Judge, reduced: dict[Tower, TowerSession]) -> Judgement:
+        return Judgement(1.0, 1.0, 1, problems=("recall falls",)) if len(reduced) > 1 else judged(judge, reduced)
+
+    def gain(exact: TowerSession, reduced: TowerSession, feed: Feed) -> dict[int, float]:
+        return {1: 3.0 if ("pixels" in feed) == (tower == "image") else 2.0}
+
+    monkeypatch.setattr(Judge, "__call__", not_together)
+    monkeypatch.setattr(make, "speedups", gain)
+    report = add_variants(made.plain, tmp_path / "out", ["int8"], data)
+    assert [outcome.tower for outcome in report.written] == [tower]
+    (refused,) = (outcome for outcome in report.outcomes if outcome.refused)
+    assert refused.refused == "beside the other int8 tower: recall falls"
 
 
 @pytest.mark.parametrize(

@@ -69,3 +69,16 @@ def test_without_captions_neighbours_stand_in_for_recall() -> None:
     assert not judged.by_captions
     assert judged.recall_queries == 200
     assert "recall@10 falls by" in judged.problems[0]
+
+
+def test_without_captions_two_reduced_towers_are_judged_by_the_pictures_that_texts_find() -> None:
+    """Turned both alike, pictures and texts keep their neighbours; turned apart, no text finds its picture."""
+    rng = np.random.default_rng(5)
+    exact = Vectors(unit(rng, 200), unit(rng, 150))
+    first, second = (np.linalg.qr(rng.standard_normal((16, 16)))[0].astype(np.float32) for _ in range(2))
+    nobody = np.zeros(0, np.int64)
+    alike = judge(exact, Vectors(exact.images @ first, exact.texts @ first), np.ones(350), nobody, {})
+    assert (alike.recall_drop, alike.recall_queries, alike.by_captions) == (0.0, 150, False)
+    apart = judge(exact, Vectors(exact.images @ first, exact.texts @ second), np.ones(350), nobody, {})
+    assert apart.overlap == 1.0
+    assert "recall@10 falls by" in apart.problems[0]

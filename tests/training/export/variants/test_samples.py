@@ -13,7 +13,7 @@ from twinlens.encoders.encoder import Encoder
 from twinlens.encoders.tokenise import TokenisedText
 from twinlens.training.export.errors import ExportError
 from twinlens.training.export.variants.calibration import CalibrationData, read_calibration
-from twinlens.training.export.variants.samples import Samples, by_length, prepare_samples
+from twinlens.training.export.variants.samples import Pixels, Samples, by_length, prepare_samples
 from twinlens.training.export.variants.sentences import varied_sentences
 
 
@@ -24,8 +24,8 @@ def encoder(tmp_path_factory: pytest.TempPathFactory) -> Encoder:
     return Encoder.load(folder, provider="cpu")
 
 
-def rows(pixels: np.ndarray) -> set[bytes]:
-    return {picture.tobytes() for picture in pixels}
+def rows(pixels: Pixels) -> set[bytes]:
+    return {picture.tobytes() for picture in pixels[:]}
 
 
 def split(encoder: Encoder, data: CalibrationData, folder: Path) -> Samples:
@@ -50,7 +50,7 @@ def test_copies_and_reencoded_pictures_stay_on_one_side(encoder: Encoder, tmp_pa
             picture.save(file.with_suffix(".jpg"), quality=90)
     samples = split(encoder, read_calibration([folder]), tmp_path / "scratch")
     assert len(samples.calibration_pixels) + len(samples.gate_pixels) == 240
-    difference = np.abs(samples.calibration_pixels[:, None] - samples.gate_pixels[None]).mean(axis=(2, 3, 4))
+    difference = np.abs(samples.calibration_pixels[:][:, None] - samples.gate_pixels[:][None]).mean(axis=(2, 3, 4))
     assert difference.min() > 0.1, "no picture has its copy on the other side"
 
 
@@ -93,6 +93,33 @@ def test_texts_that_are_all_short_are_calibrated_on_in_longer_rows_too(encoder: 
     window = encoder.manifest.text
     assert window is not None
     assert max(len(text.ids) for text in samples.calibration_texts) == window.text.context_length
+
+
+def test_a_few_captions_leave_the_judging_to_other_texts(encoder: Encoder, tmp_path: Path) -> None:
+    plain = write_pictures(tmp_path / "plain", 120)
+    few = write_pictures(tmp_path / "few", 12, seed=3, captions=True)
+    (tmp_path / "texts.txt").write_text("\n".join(f"text {i} of a cat" for i in range(200)))
+    samples = split(encoder, read_calibration([plain, few], tmp_path / "texts.txt"), tmp_path / "scratch")
+    assert 0 < len(samples.caption_of) < 12
+    assert len(samples.gate_texts) > 130
+
+
+def test_prompts_that_judge_never_calibrate(encoder: Encoder, tmp_path: Path) -> None:
+    folder = write_pictures(tmp_path / "photos", 120)
+    for name in ("cat", "dog"):
+        write_pictures(tmp_path / "labelled" / name, 50, seed=len(name))
+    texts = tmp_path / "texts.txt"
+    texts.write_text("\n".join(["A photo of a  cat.", "a photo of a dog.", *(f"word {i}" for i in range(120))]))
+    samples = split(encoder, read_calibration([folder], texts, [tmp_path / "labelled"]), tmp_path / "scratch")
+    prompts = {text.ids for text in samples.labelled[0].prompts}
+    assert not prompts & {text.ids for text in samples.calibration_texts}
+
+
+def test_pictures_stay_on_disk(encoder: Encoder, tmp_path: Path) -> None:
+    folder = write_pictures(tmp_path / "photos", 120)
+    samples = split(encoder, read_calibration([folder]), tmp_path / "scratch")
+    assert isinstance(samples.gate_pixels.file, np.memmap)
+    assert samples.gate_pixels[3:5].shape == (2, 3, 32, 32)
 
 
 def test_too_few_labelled_pictures_are_refused(encoder: Encoder, tmp_path: Path) -> None:
