@@ -30,7 +30,7 @@ from twinlens.encoders.cpus import allowed_cpus, cpu_model
 from twinlens.encoders.manifest import ScoringRule
 from twinlens.training.export.bundle import About, publish_towers
 from twinlens.training.export.causal_text import CausalTextTower
-from twinlens.training.export.towers import TextExport
+from twinlens.training.export.towers import TextExport, frozen
 from twinlens.training.tokenizers import clip_tokenizer
 
 WINDOW = 77
@@ -43,9 +43,7 @@ def export_both(folder: Path) -> None:
     from open_clip.transformer import TextTransformer  # noqa: PLC0415 - seconds
 
     torch.manual_seed(0)
-    tower = TextTransformer(context_length=WINDOW, width=512, heads=8, layers=12, output_dim=512).eval()
-    for parameter in tower.parameters():
-        parameter.requires_grad = False
+    tower = frozen(TextTransformer(context_length=WINDOW, width=512, heads=8, layers=12, output_dim=512))
     tokenizer = clip_tokenizer(WINDOW)
     for name, padded in (("any", False), ("window", True)):
         spec = tokenizer.spec.model_copy(update={"pad_to_context": padded})

@@ -11,7 +11,7 @@ from twinlens.encoders.manifest import PreprocessSpec, ScoringRule, TextSpec
 from twinlens.training.export.causal_text import CausalTextTower, CocaTextTower
 from twinlens.training.export.errors import ExportError
 from twinlens.training.export.fused_branches import fuse_branches
-from twinlens.training.export.towers import ImageExport, TextExport
+from twinlens.training.export.towers import ImageExport, TextExport, frozen
 
 
 class ImageTowerModule(nn.Module):
@@ -57,10 +57,7 @@ def open_clip_towers(
     """
     if not hasattr(model, "visual") or not hasattr(model, "encode_text"):
         raise ExportError(f"{type(model).__name__} is not a model with an image and a text tower")
-    # Dropout, patch dropout and stochastic depth are off in evaluation mode only.
-    model = model.eval().float()
-    for parameter in model.parameters():
-        parameter.requires_grad = False
+    model = frozen(model)
     vision_cfg, text_cfg = model_cfg.get("vision_cfg", {}), model_cfg.get("text_cfg", {})
     whole = WholeTextTower(model)
     trimmed = _any_length_text_tower(model, whole)

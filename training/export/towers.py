@@ -95,6 +95,14 @@ def _named(tokens: Sequence[TokenisedText], spec: TextSpec) -> dict[str, NDArray
     return named
 
 
+def frozen(module: nn.Module) -> nn.Module:
+    """A module as it is exported: evaluation mode (no dropout, no stochastic depth), no gradients, float32."""
+    module = module.eval().float()
+    for parameter in module.parameters():
+        parameter.requires_grad = False
+    return module
+
+
 def export_image(tower: ImageExport, images: Sequence[bytes], staging: Path) -> NDArray[np.float32]:
     """Writes `image.onnx` and checks it on noise (batches of 1, 3, 33) and on real pictures.
 

@@ -44,19 +44,6 @@ class FirstToken(nn.Module):
         return tokens[:, 0]
 
 
-class ProjectedTower(nn.Module):
-    """An image model whose vector is its projection."""
-
-    def __init__(self, model: nn.Module) -> None:
-        super().__init__()
-        self.model = model
-
-    def forward(self, pixels: Tensor) -> Tensor:
-        """Embeds pixels, shape (n, 3, size, size), to (n, d), not normalised."""
-        embeddings: Tensor = self.model(pixels).image_embeds
-        return embeddings
-
-
 def vision_model(folder: Path, config: dict[str, Any], name: str, choices: Choices) -> PulledTowers:
     """Builds the tower.
 
@@ -74,7 +61,7 @@ def vision_model(folder: Path, config: dict[str, Any], name: str, choices: Choic
         fix_positions(model, preprocess.size, name)
     tower: nn.Module
     if vector == "projected":
-        tower = ProjectedTower(model)
+        tower = PooledTower(model.vision_model, model.visual_projection)
     else:
         tower = FirstToken(model) if vector == "cls" else PooledTower(model, None)
     image = ImageExport(

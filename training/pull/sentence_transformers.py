@@ -12,12 +12,12 @@ from torch import Tensor, nn
 
 from twinlens.training.errors import first_line
 from twinlens.training.export.errors import ExportError
-from twinlens.training.export.towers import TextExport
+from twinlens.training.export.towers import TextExport, frozen
 from twinlens.training.pull.checkpoints import fit_weights, read_weights
 from twinlens.training.pull.pulled import PulledTowers
 from twinlens.training.pull.source import Choices
 from twinlens.training.pull.tokenizer_choice import check_vocabulary
-from twinlens.training.pull.transformers_models import frozen, load_model, read_json
+from twinlens.training.pull.transformers_models import load_model, read_json
 from twinlens.training.tokenizers import TokenizerExport, hugging_face_tokenizer
 
 # Encoders that hide padding by a mask, each compared with its padded self in the tests.

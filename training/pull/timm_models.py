@@ -15,7 +15,7 @@ from twinlens.encoders.manifest import PreprocessSpec
 from twinlens.training.errors import first_line
 from twinlens.training.export.errors import ExportError
 from twinlens.training.export.fused_branches import fuse_branches
-from twinlens.training.export.towers import ImageExport
+from twinlens.training.export.towers import ImageExport, frozen
 from twinlens.training.pull.checkpoints import Weights, fit_weights, read_weights, without_prefix
 from twinlens.training.pull.hub import hub_file
 from twinlens.training.pull.preprocessing import from_timm
@@ -143,9 +143,7 @@ def _renamed(model: nn.Module, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
 
 def _tower(model: nn.Module, name: str, pretrained_cfg: Mapping[str, Any]) -> ImageExport:
     preprocess = _preprocess(pretrained_cfg)
-    model = model.eval().float()
-    for parameter in model.parameters():
-        parameter.requires_grad = False
+    model = frozen(model)
     try:
         with torch.no_grad():
             output = model(torch.zeros(2, 3, preprocess.size, preprocess.size))

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
 
 from twinlens.training.errors import first_line
 from twinlens.training.export.errors import ExportError
+from twinlens.training.export.towers import frozen
 
 _INSTALL_HINT = "pip install 'twinlens[huggingface]'"
 # Buffers that a model makes itself, and that older checkpoints store.
@@ -72,14 +72,6 @@ def load_model(folder: Path, class_name: str, name: str, **options: Any) -> Any:
             f"the weights of {name} do not fit {class_name}: {what}" + (f" (and {more} more)" if more else "")
         )
     return frozen(model)
-
-
-def frozen(model: nn.Module) -> nn.Module:
-    """Dropout off, no gradients, float32."""
-    model = model.eval().float()
-    for parameter in model.parameters():
-        parameter.requires_grad = False
-    return model
 
 
 def read_json(path: Path) -> dict[str, Any]:

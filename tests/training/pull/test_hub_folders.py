@@ -10,11 +10,15 @@ from typing import Any
 import numpy as np
 import onnxruntime
 import pytest
+import torch
+import transformers
 from safetensors.torch import load_file, save_file
 
 from tests.support import tiny_hugging_face, tiny_timm
+from tests.support.tiny_weights import awaken
 from tests.training.pull.conftest import Published
 from twinlens.training.export.errors import ExportError
+from twinlens.training.pull import hugging_face_vision
 from twinlens.training.pull.families import pull
 
 
@@ -153,3 +157,33 @@ def test_every_kind_of_text_encoder_gives_the_padded_result_without_padding(
         (found,) = session.run(None, {"input_ids": ids, "attention_mask": np.ones_like(ids)})
         wanted = tiny.padded(ids.tolist())
         assert np.abs(found / np.linalg.norm(found) - wanted / np.linalg.norm(wanted)).max() <= 1e-5
+
+
+VISION_KINDS: dict[str, tuple[str, str, str]] = {
+    "vit": ("ViTConfig", "ViTModel", "last_hidden_state"),
+    "deit": ("DeiTConfig", "DeiTModel", "last_hidden_state"),
+    "dinov2": ("Dinov2Config", "Dinov2Model", "last_hidden_state"),
+    "dinov2_with_registers": ("Dinov2WithRegistersConfig", "Dinov2WithRegistersModel", "last_hidden_state"),
+    "clip_vision_model": ("CLIPVisionConfig", "CLIPVisionModelWithProjection", "image_embeds"),
+    "siglip_vision_model": ("SiglipVisionConfig", "SiglipVisionModel", "pooler_output"),
+}
+
+
+@pytest.mark.parametrize("kind", VISION_KINDS)
+def test_every_kind_of_image_model_gives_the_librarys_vector(kind: str, tmp_path: Path, published: Published) -> None:
+    config_name, class_name, vector = VISION_KINDS[kind]
+    config = getattr(transformers, config_name)(**tiny_hugging_face.BERT_SIZE, image_size=32, patch_size=8)
+    torch.manual_seed(0)
+    model: Any = awaken(getattr(transformers, class_name)(config))
+    model.save_pretrained(tmp_path)
+    transformers.ViTImageProcessor(size={"height": 32, "width": 32}).save_pretrained(tmp_path)
+    pull(f"hf:{tmp_path}", tmp_path / "bundle")
+    assert published.image is not None
+    pixels = torch.randn(3, 3, 32, 32, generator=torch.Generator().manual_seed(1))
+    with torch.no_grad():
+        wanted = getattr(model(pixel_values=pixels), vector)
+        torch.testing.assert_close(published.image.module(pixels), wanted if wanted.ndim == 2 else wanted[:, 0])
+
+
+def test_every_kind_of_image_model_is_tested() -> None:
+    assert set(VISION_KINDS) == set(hugging_face_vision.MODEL_TYPES)
