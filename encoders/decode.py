@@ -85,6 +85,7 @@ def decode_image(
 
     Raises:
         InvalidImage: for anything else; the message is one line a person understands.
+        ValueError: if `min_side` is not positive.
     """
     picture = decode_picture(data, min_side=min_side, limits=limits)
     width, height = picture.size
@@ -98,6 +99,9 @@ def decode_image(
 
 def decode_picture(data: bytes, *, min_side: int | None = None, limits: DecodeLimits = DEFAULT_LIMITS) -> Image.Image:
     """As `decode_image`, to a Pillow picture of mode RGB without metadata."""
+    if min_side is not None and min_side < 1:
+        msg = f"min_side must be at least 1, got {min_side}"
+        raise ValueError(msg)
     if len(data) > limits.max_bytes:
         msg = f"the file is too large: {len(data):,} bytes, the limit is {limits.max_bytes:,}"
         raise InvalidImage(msg)
@@ -248,6 +252,8 @@ def _silence_pillow() -> None:
 
 _PILLOW_MODULES = r"PIL(\.|$)"
 _PILLOW_FILTER: list[object] = [None]
+# How Pillow's plug-ins say that a codec made nothing of the data; the last is WebP's.
+_BROKEN_DATA = ("decoder error", "broken data stream", "unrecognized data stream", "could not create decoder object")
 _SPOKEN = {"WEBP": "WebP", "HEIF": "HEIC/HEIF", "SVG": "an SVG drawing", "HTML": "a web page (HTML)"}
 
 
@@ -259,6 +265,6 @@ def _refusal(kind: str, error: Exception) -> str:
         return f"the {kind} is damaged: it is cut off"
     if "unsupported" in text.lower() or "not supported" in text.lower():
         return f"this kind of {kind} is not read: {text}"
-    if text.startswith(("decoder error", "broken data stream", "unrecognized data stream")):
+    if text.startswith(_BROKEN_DATA):
         return f"the {kind} is damaged: its picture data is broken"
     return f"the {kind} is damaged: {text}"

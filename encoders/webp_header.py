@@ -20,11 +20,13 @@ def canvas_size(data: bytes) -> tuple[int, int] | None:
 
 
 def can_be_whole(data: bytes) -> bool:
-    """Whether a plain lossy picture has enough bytes for its size; True for other kinds, which may need next to none.
+    """Whether all bytes are there that the header claims, and in a plain lossy picture enough for its size.
 
     In a key frame each macroblock of 16 x 16 pixels takes at least three bits for its modes, whose odds are fixed (RFC
-    6386, section 11.2).
+    6386, section 11.2). Other kinds may need next to none.
     """
+    if 8 + int.from_bytes(data[4:8], "little") > len(data):
+        return False
     size = canvas_size(data)
     if size is None or data[12:16] != b"VP8 ":
         return True

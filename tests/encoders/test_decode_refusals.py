@@ -68,7 +68,13 @@ class TestDamage:
     @pytest.mark.parametrize("fraction", [0.02, 0.1, 0.4, 0.7, 0.9])
     def test_a_file_cut_short_is_refused(self, kind: str, fraction: float) -> None:
         data = KINDS[kind]
-        reason(data[: max(1, int(len(data) * fraction))])
+        said = reason(data[: max(1, int(len(data) * fraction))])
+        if fraction >= 0.1:  # of less it cannot be told what it was
+            assert "cut off" in said or "header" in said
+
+    def test_a_webp_that_lacks_its_last_byte_is_cut_off(self) -> None:
+        assert "cut off" in reason(KINDS["WEBP"][:-1])
+        assert "cut off" in reason(KINDS["lossless WEBP"][:-1])
 
     @pytest.mark.parametrize("kind", KINDS)
     def test_bytes_changed_at_random_give_a_picture_or_a_refusal(self, kind: str) -> None:
