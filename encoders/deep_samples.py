@@ -33,11 +33,13 @@ class DeepScale:
     def of(cls, picture: Image.Image) -> Self:
         """Reads the range from the file where it tells, otherwise from the values.
 
-        Samples of 12 and 16 bits use their full range, but a file of 16 bits with no value above 4095 is taken for what
-        12-bit cameras and microscopes write, and one that names its greatest possible value is believed. Integers of
-        32 bits and floats carry no range, so it is the smallest of 0–1 (floats), 0–255 and 0–65535 that holds all
-        values, and otherwise from the least value to the greatest.
+        Samples of 12 and 16 bits use their full range, but a PNG or TIFF of 16 bits with no value above 4095 is taken
+        for what 12-bit cameras and microscopes write, and one that names its greatest possible value is believed.
+        Integers of 32 bits and floats carry no range, so it is the smallest of 0–1 (floats), 0–255 and 0–65535 that
+        holds all values, and otherwise from the least value to the greatest.
         """
+        if picture.format == "HEIF":  # its bits are known, and the plug-in has made 16 of them
+            return cls(0.0, 65535.0)
         tags: Any = getattr(picture, "tag_v2", {})
         inverted = tags.get(_TIFF_PHOTOMETRIC) == _WHITE_IS_ZERO
         bits, signed = _first(tags, _TIFF_BITS_PER_SAMPLE, 16), _first(tags, _TIFF_SAMPLE_FORMAT, 1) == _SIGNED

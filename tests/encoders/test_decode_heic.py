@@ -21,6 +21,15 @@ pillow_heif.register_heif_opener()
 HEIC = encode(scene(), "HEIF", quality=95, chroma=444)
 
 
+@pytest.mark.parametrize("brightest", [3000, 60000])
+def test_deep_grey_keeps_its_brightness(brightest: int) -> None:
+    """No twelve bits in sixteen here: the file says how many it has."""
+    samples = np.tile(np.linspace(0, brightest, 64).astype(np.uint16), (48, 1))
+    stream = io.BytesIO()
+    pillow_heif.from_bytes("I;16", (64, 48), samples.tobytes()).save(stream, quality=100)
+    assert difference(decode_image(stream.getvalue()), np.repeat(samples[..., None] / 257, 3, axis=2)) < 1
+
+
 def test_a_photo_comes_close() -> None:
     assert difference(decode_image(HEIC), scene()) < 4
 

@@ -227,3 +227,11 @@ def test_the_order_of_ancillary_chunks_does_not_matter(first: bytes, second: byt
     np.testing.assert_array_equal(
         decode_image(png(RGB, 8, 2, before=parts)), decode_image(png(RGB, 8, 2, before=parts[::-1]))
     )
+
+
+@pytest.mark.parametrize(("colour_type", "opaque"), [(2, False), (4, True), (6, True)])
+def test_dark_colours_and_grey_with_opacity_are_not_taken_for_12_bits_in_16(colour_type: int, opaque: bool) -> None:
+    colour = np.array([3000, 2000, 1000] if colour_type != 4 else [3000], np.uint16)
+    samples = np.tile(np.append(colour, 65535) if opaque else colour, (8, 8, 1))
+    wanted = np.broadcast_to(colour / 257, (8, 8, 3))
+    np.testing.assert_allclose(decode_image(png(samples, 16, colour_type)), wanted, atol=1)
