@@ -188,11 +188,11 @@ class Encoder:
         Raises:
             BundleError: if the tower fails, or gives a vector that is zero or not finite.
         """
-        if self._image is None:
+        tower = self._image  # it may be closed meanwhile, and then says so itself
+        if tower is None:
             raise BundleError("this model has no image tower, or was closed")
         rows = [
-            self._unit("image", self._image.run({"pixels": pixels_nchw[part]}), part)
-            for part in _chunks(len(pixels_nchw))
+            self._unit("image", tower.run({"pixels": pixels_nchw[part]}), part) for part in _chunks(len(pixels_nchw))
         ]
         return self._stack(rows)
 
@@ -205,7 +205,8 @@ class Encoder:
         Raises:
             BundleError: if the tower fails, or gives a vector that is zero or not finite.
         """
-        if self._text is None or self._manifest.text is None:
+        tower = self._text  # as above
+        if tower is None or self._manifest.text is None:
             raise BundleError("this model has no text tower, or was closed")
         spec = self._manifest.text.text
         order = sorted(range(len(tokens)), key=lambda i: len(tokens[i].ids))
@@ -213,12 +214,12 @@ class Encoder:
         rows = []
         for part in length_buckets(lengths, _CHUNK):
             ids, mask = collate([tokens[i] for i in order[part]], spec)
-            if self._text.compiles_shapes and not spec.pad_to_context:
+            if tower.compiles_shapes and not spec.pad_to_context:
                 more = ((0, 0), (0, bucketed_length(ids.shape[1], spec.context_length) - ids.shape[1]))
                 ids = np.pad(ids, more, constant_values=spec.pad_id)
                 mask = np.pad(mask, more)
             inputs = {"input_ids": ids, "attention_mask": mask} if spec.attention_mask else {"input_ids": ids}
-            rows.append(self._unit("text", self._text.run(inputs), part))
+            rows.append(self._unit("text", tower.run(inputs), part))
         vectors = np.empty((len(tokens), self._manifest.dimension), dtype=np.float32)
         vectors[order] = self._stack(rows)
         return vectors

@@ -18,6 +18,7 @@ from twinlens.encoders.decode import DecodeLimits
 from twinlens.encoders.encoder import Encoder
 from twinlens.encoders.errors import BundleError, InvalidImage, InvalidText
 from twinlens.encoders.manifest import compute_space_id
+from twinlens.encoders.onnx_session import OnnxSession
 from twinlens.encoders.preprocess import load_pixels
 from twinlens.encoders.protocol import EncoderLike
 from twinlens.encoders.tokenise import TokenisedText, collate
@@ -158,6 +159,26 @@ class TestRefusals:
             closed.encode_images(pixels(1))
         with pytest.raises(BundleError, match="closed"):
             closed.encode_texts([TokenisedText((2, 3), truncated=False)])
+
+    @pytest.mark.parametrize("tower", ["image", "text"])
+    def test_closing_between_two_parts_of_a_batch_is_said_as_well(
+        self, tiny_bundle: Path, monkeypatch: pytest.MonkeyPatch, tower: str
+    ) -> None:
+        encoder = Encoder.load(tiny_bundle, provider="cpu", verify=False)
+        run = OnnxSession.run
+
+        def run_and_close(session: OnnxSession, inputs: Any) -> Any:
+            found = run(session, inputs)
+            encoder.close()
+            return found
+
+        monkeypatch.setattr(OnnxSession, "run", run_and_close)
+        encode = {
+            "image": lambda: encoder.encode_images(pixels(65)),
+            "text": lambda: encoder.encode_texts([TokenisedText((2, 3), truncated=False)] * 65),
+        }[tower]
+        with pytest.raises(BundleError, match=rf"{tower}\.onnx was closed"):
+            encode()
 
 
 class TestOneTower:
