@@ -11,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from twinlens.encoders.onnx_session import OnnxSession
 from twinlens.training.export.errors import ExportError
 
 MIN_COSINE = 0.9999
@@ -29,14 +30,12 @@ class ExportedGraph:
     """An ONNX file open in ONNX Runtime, to be held against the torch module it came from."""
 
     def __init__(self, path: Path, tower: str) -> None:
-        """Opens `path`; `tower` is named in errors."""
-        import onnxruntime  # noqa: PLC0415 - an extra
+        """Opens `path`; `tower` is named in errors.
 
-        options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = torch.get_num_threads()
-        options.log_severity_level = 3
-        self._session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
-        self._inputs = {entry.name for entry in self._session.get_inputs()}
+        Raises:
+            BundleError: if the file is not a graph that loads.
+        """
+        self._session = OnnxSession(path, device="cpu", threads=torch.get_num_threads())
         self._tower = tower
 
     def agreement(self, inputs: Mapping[str, NDArray[Any]], expected: NDArray[np.float32]) -> float:
@@ -52,7 +51,7 @@ class ExportedGraph:
         Raises:
             ExportError: if it is below 0.9999, if shapes differ, or if a value is not finite.
         """
-        (actual,) = self._session.run(None, {k: v for k, v in inputs.items() if k in self._inputs})
+        actual = self._session.run(inputs)
         batch = len(expected)
         if actual.shape != expected.shape:
             raise ExportError(f"{self._tower} tower: torch gives shape {expected.shape}, the graph {actual.shape}")

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from twinlens.encoders.onnx_session import import_onnxruntime
 from twinlens.training.errors import first_line
 from twinlens.training.export.errors import ExportError
 from twinlens.training.export.variants.observe import Feed, observe_ranges
@@ -25,6 +26,8 @@ def write_fp16(graph: TowerGraph, kept: Iterable[str]) -> Any:
         ExportError: if the graph cannot be converted.
     """
     import onnx  # noqa: PLC0415 - an extra
+
+    import_onnxruntime()  # with its telemetry off
     from onnxruntime.transformers.float16 import convert_float_to_float16  # noqa: PLC0415
 
     model = onnx.ModelProto()

@@ -1,4 +1,4 @@
-"""ONNX Runtime sessions over models in memory or on disk, for making and judging variants."""
+"""ONNX Runtime sessions over models in memory, whose inner tensors may be outputs too."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from twinlens.encoders.cpus import allowed_cpus
-from twinlens.training.errors import first_line
+from twinlens.encoders.errors import BundleError
+from twinlens.encoders.onnx_session import open_graph
 from twinlens.training.export.errors import ExportError
 from twinlens.training.export.variants.tower_graph import save
 
@@ -18,17 +19,10 @@ def open_model(model: Any) -> Any:
     Raises:
         ExportError: if the runtime does not take the model.
     """
-    import onnxruntime  # noqa: PLC0415 - an extra
-
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = allowed_cpus()
-    options.log_severity_level = 3
-    # Waiting threads would take the CPU from whatever else runs here.
-    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     with tempfile.TemporaryDirectory(prefix="twinlens-") as folder:
         path = Path(folder) / "tower.onnx"
         save(model, path)
         try:
-            return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
-        except Exception as error:  # the runtime's own exception types are not public
-            raise ExportError(f"onnxruntime does not take the graph: {first_line(error)}") from error
+            return open_graph(path, device="cpu", threads=allowed_cpus())
+        except BundleError as error:
+            raise ExportError(f"onnxruntime does not take the graph: {error}") from error
