@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+import zipfile
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -59,9 +60,11 @@ def read_weights(path: Path) -> Weights:
         tensors = _unwrapped(_read_torch(path), path)
     if not tensors:
         raise ExportError(f"{path} holds no weights")
-    odd = next((name for name, tensor in tensors.items() if tensor.is_quantized or tensor.is_sparse), None)
+    odd = next((name for name, tensor in tensors.items() if not _is_plain(tensor)), None)
     if odd is not None:
-        raise ExportError(f"{path}: {odd} is quantised or sparse; name the checkpoint with plain weights")
+        raise ExportError(
+            f"{path}: {odd} is quantised, sparse, complex or without numbers; name the checkpoint with plain weights"
+        )
     return Weights(tensors, path.name, openai)
 
 
@@ -149,7 +152,14 @@ def _read_safetensors(path: Path) -> dict[str, Tensor]:
         raise ExportError(f"{path} is not a readable safetensors file: {first_line(error)}") from error
 
 
+def _is_plain(tensor: Tensor) -> bool:
+    # Of complex numbers, a real weight would take the real part.
+    return not (tensor.is_quantized or tensor.is_sparse or tensor.is_complex() or tensor.is_meta)
+
+
 def _read_torch(path: Path) -> Any:
+    if _unpacked_bytes(path) > path.stat().st_size:  # torch compresses nothing
+        raise ExportError(f"{path} is compressed, and might fill the memory; save it with torch.save or as safetensors")
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # remarks about foreign pickles, which are refused below
@@ -159,6 +169,15 @@ def _read_torch(path: Path) -> Any:
         raise ExportError(
             f"{path} cannot be read as plain weights ({reason}); save the model's state_dict, or safetensors"
         ) from error
+
+
+def _unpacked_bytes(path: Path) -> int:
+    """What the parts of a torch file come to; 0 for what is no archive."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return sum(entry.file_size for entry in archive.infolist())
+    except Exception:  # damaged, zipfile raises what comes; torch will say what is wrong
+        return 0
 
 
 def _unwrapped(loaded: Any, path: Path) -> dict[str, Tensor]:

@@ -3,6 +3,7 @@ from __future__ import annotations
 import os
 import pickle
 import random
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -140,13 +141,28 @@ def test_only_what_is_named_may_be_left_over() -> None:
     [
         ([1, 2], "holds no state_dict but list"),
         ({"epoch": 3}, "holds no weights"),
-        ({"weight": torch.zeros(2, 2).to_sparse()}, "weight is quantised or sparse"),
+        ({"weight": torch.zeros(2, 2).to_sparse()}, "weight is quantised, sparse"),
+        ({"weight": torch.zeros(2, 2, dtype=torch.complex64)}, "weight is quantised, sparse, complex"),
+        ({"weight": torch.zeros(2, 2, device="meta")}, "complex or without numbers"),
     ],
 )
 def test_a_file_without_plain_weights_is_refused(payload: Any, message: str, tmp_path: Path) -> None:
     torch.save(payload, tmp_path / "odd.pt")
     with pytest.raises(ExportError, match=message):
         read_weights(tmp_path / "odd.pt")
+
+
+def test_a_small_file_that_unpacks_to_a_large_one_is_refused_unread(tmp_path: Path) -> None:
+    torch.save({"weight": torch.zeros(1_000_000)}, tmp_path / "plain.pt")
+    with (
+        zipfile.ZipFile(tmp_path / "plain.pt") as plain,
+        zipfile.ZipFile(tmp_path / "bomb.pt", "w", zipfile.ZIP_DEFLATED) as bomb,
+    ):
+        for entry in plain.infolist():
+            bomb.writestr(entry.filename, plain.read(entry))
+    assert (tmp_path / "bomb.pt").stat().st_size < 100_000
+    with pytest.raises(ExportError, match=r"bomb\.pt is compressed"):
+        read_weights(tmp_path / "bomb.pt")
 
 
 def test_missing_and_damaged_files_are_one_line(tmp_path: Path) -> None:
