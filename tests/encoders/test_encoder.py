@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -173,7 +174,7 @@ class TestRefusals:
             return found
 
         monkeypatch.setattr(OnnxSession, "run", run_and_close)
-        encode = {
+        encode: Callable[[], object] = {
             "image": lambda: encoder.encode_images(pixels(65)),
             "text": lambda: encoder.encode_texts([TokenisedText((2, 3), truncated=False)] * 65),
         }[tower]
