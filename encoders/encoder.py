@@ -10,6 +10,7 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
+from twinlens.encoders.agreement_limits import MIN_WORST_COSINE
 from twinlens.encoders.bundle import read_manifest, verify_digests
 from twinlens.encoders.decode import DECODE_CONTRACT, DEFAULT_LIMITS, DecodeLimits
 from twinlens.encoders.errors import BundleError, InvalidImage, InvalidText
@@ -23,7 +24,6 @@ from twinlens.encoders.tokenise import TextTokenizer, TokenisedText, collate
 
 # Bounds the memory of one run whatever the caller brings.
 _CHUNK = 64
-_MIN_COSINE_REDUCED = 0.98
 
 
 class Encoder:
@@ -141,7 +141,7 @@ class Encoder:
             BundleError: if a vector is too far off.
         """
         exact = set(self._precisions.values()) <= {"fp32"}
-        report = check_parity(self, folder / "parity", min_cosine=MIN_COSINE_FP32 if exact else _MIN_COSINE_REDUCED)
+        report = check_parity(self, folder / "parity", min_cosine=MIN_COSINE_FP32 if exact else MIN_WORST_COSINE)
         cosines: dict[Tower, float | None] = {"image": report.image, "text": report.text}
         for tower, precision in self._precisions.items():
             cosine = cosines[tower]

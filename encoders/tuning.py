@@ -12,13 +12,16 @@ from pathlib import Path
 from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
+from twinlens.encoders.agreement_limits import MIN_MEAN_COSINE, MIN_WORST_COSINE
 from twinlens.encoders.bundle import read_manifest
 from twinlens.encoders.encoder import Encoder, tower_files
 from twinlens.encoders.errors import BundleError, RuntimeUnavailable
 from twinlens.encoders.manifest import Manifest
 from twinlens.encoders.parity_inputs import DEFAULT_PARITY_TEXTS, default_parity_images
 from twinlens.encoders.runtime import Provider, RunPrecision, Tower, available_precisions, available_providers
+from twinlens.encoders.tokenise import TokenisedText
 
 BATCHES: Final = (1, 8, 32)
 
@@ -68,8 +71,9 @@ def tune(
 ) -> list[Measured]:
     """Measures every provider and precision there is here for each tower of a bundle.
 
-    Each is measured in turns with fp32 on the default provider, so that both feel alike what else the machine does,
-    and has to reproduce the bundle's parity vectors before.
+    Each is measured in turns with fp32 on the default provider, so that both feel alike what else the machine does.
+    Before, it has to reproduce the bundle's parity vectors. What the agreement gate has not judged (it ran the bundle's
+    files in ONNX Runtime on the CPU) also has to stay within the gate's limits on ordinary content.
 
     Args:
         folder: The bundle.
@@ -91,9 +95,9 @@ def tune(
     manifest = read_manifest(folder)
     measured = []
     with closing(Encoder.load(folder, provider=default, threads=threads)) as base:
-        runs = {tower: _work(base, tower) for tower in tower_files(manifest)}
+        content = {tower: _Ordinary(base, tower) for tower in tower_files(manifest)}
         for tower, choice in _candidates(manifest, providers, default):
-            found = _measure(base, folder, tower, choice, runs[tower], batches, threads)
+            found = _measure(base, folder, choice, content[tower], batches, threads)
             measured.append(found)
             report(found)
     return measured
@@ -117,15 +121,51 @@ def _candidates(manifest: Manifest, providers: Sequence[Provider], default: Prov
                     yield tower, Choice(provider, precision)
 
 
+class _Ordinary:
+    """Ordinary content for a tower: what speed is measured on, and vectors are compared by."""
+
+    def __init__(self, encoder: Encoder, tower: Tower) -> None:
+        self.tower = tower
+        self._pixels = np.zeros((0, 3, 1, 1), np.float32)
+        self._tokens: list[TokenisedText] = []
+        if tower == "image":
+            self._pixels = np.stack([encoder.prepare_image(data) for data in default_parity_images().values()])
+        else:
+            short = (" ".join(text.split()[:_QUERY_WORDS]) for text in DEFAULT_PARITY_TEXTS)
+            self._tokens = [encoder.prepare_text(text) for text in short]
+
+    def embed(self, encoder: Encoder, count: int) -> NDArray[np.float32]:
+        """Unit vectors of so many items, which are taken in turn; shape (count, d)."""
+        if self.tower == "image":
+            return encoder.encode_images(np.resize(self._pixels, (count, *self._pixels.shape[1:])))
+        return encoder.encode_texts([self._tokens[i % len(self._tokens)] for i in range(count)])
+
+    def require_agreement(self, exact: Encoder, reduced: Encoder) -> None:
+        """Holds a reduced tower to the limits of the agreement gate.
+
+        Raises:
+            BundleError: if it is too far from fp32.
+        """
+        count = len(self._pixels) or len(self._tokens)
+        cosines = (self.embed(exact, count) * self.embed(reduced, count)).sum(axis=1)
+        mean, worst = float(cosines.mean()), float(cosines.min())
+        if mean < MIN_MEAN_COSINE or worst < MIN_WORST_COSINE:
+            msg = (
+                f"too far from fp32: cosine mean {mean:.4f}, worst {worst:.4f} over {count} {self.tower}s, at least "
+                f"{MIN_MEAN_COSINE} and {MIN_WORST_COSINE} wanted"
+            )
+            raise BundleError(msg)
+
+
 def _measure(
     base: Encoder,
     folder: Path,
-    tower: Tower,
     choice: Choice,
-    run: Callable[[Encoder, int], object],
+    content: _Ordinary,
     batches: Sequence[int],
     threads: int | None,
 ) -> Measured:
+    tower = content.tower
     try:
         encoder = Encoder.load(
             folder,
@@ -139,9 +179,11 @@ def _measure(
     with closing(encoder):
         try:
             report = encoder.verify(folder)
+            if choice.precision != "fp32" and choice.provider != "cpu":
+                content.require_agreement(base, encoder)
             per_second, gains = {}, []
             for batch in batches:
-                seconds = in_turns((partial(run, base, batch), partial(run, encoder, batch)))
+                seconds = in_turns((partial(content.embed, base, batch), partial(content.embed, encoder, batch)))
                 per_second[batch] = batch / seconds[1]
                 gains.append(seconds[0] / seconds[1])
         except BundleError as error:
@@ -174,12 +216,3 @@ def in_turns(
             call()
             times.append(time.perf_counter() - start)
     return [statistics.median(times) for times in taken]
-
-
-def _work(encoder: Encoder, tower: Tower) -> Callable[[Encoder, int], object]:
-    """A run of a tower over so many items of ordinary content."""
-    if tower == "image":
-        pixels = np.stack([encoder.prepare_image(data) for data in default_parity_images().values()])
-        return lambda of, count: of.encode_images(np.resize(pixels, (count, *pixels.shape[1:])))
-    tokens = [encoder.prepare_text(" ".join(text.split()[:_QUERY_WORDS])) for text in DEFAULT_PARITY_TEXTS]
-    return lambda of, count: of.encode_texts([tokens[i % len(tokens)] for i in range(count)])

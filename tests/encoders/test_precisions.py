@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal
@@ -12,42 +10,16 @@ import numpy as np
 import pytest
 
 from tests.support.forged_bundle import forge
-from tests.support.tiny_bundle import TinyTowers
+from tests.support.reduced_bundle import Reduce, reducer
 from twinlens.encoders.encoder import Encoder
 from twinlens.encoders.errors import BundleError, RuntimeUnavailable
 from twinlens.encoders.onnx_session import OnnxSession
-from twinlens.encoders.runtime import RunPrecision, Tower
-
-Reduce = Callable[..., Path]
-AGREEMENT = {"mean_cosine": 0.999, "worst_cosine": 0.99, "items": 8}
+from twinlens.encoders.runtime import RunPrecision
 
 
 @pytest.fixture
 def reduced(tiny_bundle: Path, tmp_path: Path) -> Reduce:
-    """Makes the tiny bundle with a reduced file of a tower, whose weights are off by `noise`."""
-
-    def make(tower: Tower, precision: Literal["int8", "fp16"] = "int8", *, noise: float) -> Path:
-        import onnx
-
-        folder = tmp_path / "reduced"
-        if not folder.is_dir():
-            shutil.copytree(tiny_bundle, folder)
-        towers = TinyTowers()
-        drawn = np.random.default_rng(3)
-        for exact in (towers.weight, towers.table):
-            exact[:] += (noise * exact.std() * drawn.standard_normal(exact.shape)).astype(np.float32)
-        name = f"{tower}.{precision}.onnx"
-        onnx.save(towers.image_graph() if tower == "image" else towers.text_graph(), str(folder / name))
-
-        def name_it(content: dict[str, Any]) -> None:
-            files = content[tower]["files"]
-            files[precision] = name
-            files["agreement"] = {**files.get("agreement", {}), precision: AGREEMENT}
-
-        forge(folder, name_it)
-        return folder
-
-    return make
+    return reducer(tiny_bundle, tmp_path / "reduced")
 
 
 def vectors(encoder: Encoder) -> np.ndarray:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.reduced_bundle import reducer
 from tests.support.tiny_bundle import build_tiny_bundle
 from twinlens.encoders import tuning
 from twinlens.encoders.encoder import Encoder
@@ -84,6 +85,35 @@ class TestTune:
             ("text", "openvino", "parity: far off")
         ]
         assert bad[0].per_second == {}
+
+    @pytest.mark.parametrize("tower", ["image", "text"])
+    @pytest.mark.parametrize(("limit", "problem"), [(0.99, ""), (0.99999, "too far from fp32: cosine mean 0.99")])
+    def test_a_runtime_the_gate_has_not_judged_is_held_to_its_limits(
+        self,
+        tower: Tower,
+        limit: float,
+        problem: str,
+        tiny_bundle: Path,
+        tmp_path: Path,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        """Where the gate ran, on the CPU, what it said of the file is believed."""
+        folder = reducer(tiny_bundle, tmp_path / "reduced")(tower, noise=0.02)
+        monkeypatch.setattr(tuning, "MIN_MEAN_COSINE", limit)
+        load = Encoder.load.__func__  # type: ignore[attr-defined]
+        monkeypatch.setattr(tuning, "available_providers", lambda: ("cpu", "openvino"))
+
+        def on_the_cpu(cls: Any, path: Path, *, provider: Any, **options: Any) -> Any:
+            return load(cls, path, provider="cpu", **options)
+
+        monkeypatch.setattr(tuning, "available_precisions", lambda _: ("fp32", "int8"))
+        monkeypatch.setattr(Encoder, "load", partial(on_the_cpu, Encoder))
+        measured = [one for one in tune(folder, threads=1, batches=()) if one.tower == tower]
+        problems = {(one.choice.provider, one.choice.precision): one.problem for one in measured}
+        found = problems.pop(("openvino", "int8"))
+        assert found.startswith(problem)
+        assert bool(found) == bool(problem)
+        assert problems == {("cpu", "fp32"): "", ("cpu", "int8"): "", ("openvino", "fp32"): ""}
 
     def test_a_corrupt_bundle_is_refused(self, tiny_bundle: Path, tmp_path: Path) -> None:
         folder = Path(shutil.copytree(tiny_bundle, tmp_path / "b"))

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-MIN_MEAN_COSINE = 0.995
-MIN_WORST_COSINE = 0.98
+from twinlens.encoders.agreement_limits import MIN_MEAN_COSINE, MIN_WORST_COSINE
+
 # Points of 100.
 MAX_DROP = 0.5
 _FIRST = 10

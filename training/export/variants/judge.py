@@ -9,13 +9,14 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from twinlens.encoders.agreement_limits import MIN_WORST_COSINE
 from twinlens.encoders.encoder import Encoder, tower_files
 from twinlens.encoders.errors import BundleError
 from twinlens.encoders.manifest import Manifest
 from twinlens.encoders.runtime import Tower, TowerSession, open_tower
 from twinlens.encoders.tokenise import TextTokenizer, TokenisedText
 from twinlens.training.export.agreement import row_cosines
-from twinlens.training.export.variants.gate import MIN_WORST_COSINE, Judgement, Vectors, judge
+from twinlens.training.export.variants.gate import Judgement, Vectors, judge
 from twinlens.training.export.variants.samples import Pixels, Samples
 
 _CHUNK = 64
