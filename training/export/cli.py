@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -26,7 +27,10 @@ Version = Annotated[
     str | None,
     typer.Option("--version", help="The bundle's version; default: DIR's last part if it is a number, or 1."),
 ]
-Name = Annotated[str | None, typer.Option("--name", help="The bundle's name; default: the model's.")]
+Name = Annotated[
+    str | None,
+    typer.Option("--name", help="The bundle's name; default: NAME where DIR is NAME/VERSION, or the model's."),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the manifest's main fields as JSON on stdout.")]
 
 
@@ -91,13 +95,15 @@ def pull(
         from twinlens.training.pull.families import pull as run
         from twinlens.training.pull.source import Choices
 
+        bundle_name, bundle_version = bundle_name_and_version(name, version, out)
+
         def make(destination: Path) -> Manifest:
             return run(
                 source,
                 destination,
                 Choices(config=config, tokenizer=tokenizer, weights_prefix=weights_prefix),
-                bundle_name=name,
-                version=bundle_version(version, out),
+                bundle_name=bundle_name,
+                version=bundle_version,
                 say=lambda line: typer.echo(f"warning: {line}", err=True),
             )
 
@@ -120,16 +126,32 @@ def export(
     with for_people():
         from twinlens.training.export.checkpoint_bundle import export_checkpoint
 
+        bundle_name, bundle_version = bundle_name_and_version(name, version, out)
+
         def make(destination: Path) -> Manifest:
-            return export_checkpoint(checkpoint, destination, name, bundle_version(version, out))
+            return export_checkpoint(checkpoint, destination, bundle_name, bundle_version)
 
         manifest = with_variants(make, out, VariantsAsked(variants, photos, texts, labels))
         _report(manifest, out, as_json=as_json)
 
 
-def bundle_version(given: str | None, out: Path) -> str:
-    """Repositories are laid out as NAME/VERSION, so --out models/scenes/2 already says it."""
-    return given or (out.name if out.name.isdecimal() else "1")
+def bundle_name_and_version(name: str | None, version: str | None, out: Path) -> tuple[str | None, str]:
+    """Repositories are laid out as NAME/VERSION, so `--out models/scenes/2` already says both.
+
+    Args:
+        name: What the user chose, or None.
+        version: The same.
+        out: The bundle's folder.
+
+    Returns:
+        The name, or None where neither the user nor the folder says one; and the version, which is 1 at worst.
+    """
+    from twinlens.encoders.manifest import NAME_PATTERN
+
+    folder = out.absolute()
+    version = version or (folder.name if folder.name.isdecimal() else "1")
+    above = folder.parent.name
+    return name or (above if folder.name == version and re.match(NAME_PATTERN, above) else None), version
 
 
 def _report(manifest: Manifest, out: Path, *, as_json: bool, existed: bool = False) -> None:

@@ -7,8 +7,9 @@ import pytest
 import torch
 
 from twinlens.__main__ import main
+from twinlens.encoders.repository import ModelRepository
 from twinlens.training.checkpoint import CheckpointMeta, DualEncoderSpec, build_model, save_checkpoint
-from twinlens.training.export.cli import bundle_version
+from twinlens.training.export.cli import bundle_name_and_version
 
 
 def test_starter_leaves_an_existing_one_and_says_so(starter_bundle: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -25,16 +26,16 @@ def test_starter_into_a_busy_folder_is_one_clear_line(tmp_path: Path, capsys: py
     assert captured.err == f"twinlens: {tmp_path} is not empty and holds no bundle; name a new folder\n"
 
 
-def test_export_writes_a_bundle_whose_version_is_its_folders_number(
+def test_what_export_writes_can_be_named_in_its_repository(
     tiny_spec: DualEncoderSpec, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     torch.manual_seed(0)
     save_checkpoint(tmp_path / "checkpoint.pt", tiny_spec, build_model(tiny_spec), CheckpointMeta())
     out = tmp_path / "models" / "mine" / "2"
-    assert main(["export", str(tmp_path / "checkpoint.pt"), "--out", str(out), "--name", "mine", "--json"]) == 0
+    assert main(["export", str(tmp_path / "checkpoint.pt"), "--out", str(out), "--json"]) == 0
     report = json.loads(capsys.readouterr().out)
     assert (report["name"], report["version"], report["existed"]) == ("mine", "2", False)
-    assert json.loads((out / "bundle.json").read_text())["space_id"] == report["space_id"]
+    assert ModelRepository(str(tmp_path / "models")).manifest("mine").space_id == report["space_id"]
 
 
 @pytest.mark.parametrize(
@@ -56,6 +57,24 @@ def test_what_cannot_be_done_is_one_clear_line(
     assert not (tmp_path / "bundle").exists()
 
 
-@pytest.mark.parametrize(("given", "folder", "version"), [(None, "mine", "1"), (None, "7", "7"), ("beta", "7", "beta")])
-def test_a_version_is_the_one_given_or_the_folders_number_or_1(given: str | None, folder: str, version: str) -> None:
-    assert bundle_version(given, Path("models") / folder) == version
+@pytest.mark.parametrize(
+    ("name", "version", "out", "expected"),
+    [
+        (None, None, "models/scenes/7", ("scenes", "7")),
+        (None, "beta", "models/scenes/beta", ("scenes", "beta")),
+        ("mine", None, "models/scenes/7", ("mine", "7")),
+        (None, "2", "models/scenes/7", (None, "2")),
+        (None, None, "models/scenes", (None, "1")),
+        (None, None, "models/with space/7", (None, "7")),
+    ],
+)
+def test_a_folder_of_a_repository_says_name_and_version(
+    name: str | None, version: str | None, out: str, expected: tuple[str | None, str]
+) -> None:
+    assert bundle_name_and_version(name, version, Path(out)) == expected
+
+
+def test_a_folder_is_taken_as_it_is_written_from_where_one_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "scenes").mkdir()
+    monkeypatch.chdir(tmp_path / "scenes")
+    assert bundle_name_and_version(None, None, Path("3")) == ("scenes", "3")
