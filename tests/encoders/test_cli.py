@@ -130,7 +130,7 @@ class TestDoctor:
         monkeypatch.setattr(doctor, "find_spec", lambda _: None)
         monkeypatch.setattr(doctor, "_version", lambda _: "")
         advice = "\n".join(diagnose().advice)
-        for extra in ("cpu", "train", "starter", "demo"):
+        for extra in ("cpu", "openvino", "train", "huggingface", "starter", "demo", "heic", "s3"):
             assert f"twinlens[{extra}]" in advice
 
     def test_two_runtimes_at_once_are_warned_of(self, monkeypatch: pytest.MonkeyPatch) -> None:
