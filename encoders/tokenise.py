@@ -19,6 +19,8 @@ from twinlens.encoders.text_window import raw_end, word_end
 if TYPE_CHECKING:
     from tokenizers.models import Unigram
 
+# What lies beyond is not read: words without end, and what a clean-up removes, take microseconds a character.
+_LONGEST = 2_000_000
 # What is read of a text at first, in characters; more only if this does not fill the context.
 _WINDOW = 4096
 _CHARACTERS_A_TOKEN = 16
@@ -70,28 +72,29 @@ class TextTokenizer:
         """Cleans, tokenises and cuts one text.
 
         Over-long text loses its last words; the special tokens at the end (CLIP pools there) are kept. Of a text far
-        longer than the context only the beginning is read; the ids are those of the whole.
+        longer than the context only the beginning is read; the ids are those of its first two million characters.
 
         Raises:
             InvalidText: if the text is empty (before or after the clean-up), or holds NUL or a lone surrogate.
         """
         _check_characters(text)
+        readable = text[:_LONGEST]
         context = self._spec.context_length
         window = max(_WINDOW, _CHARACTERS_A_TOKEN * context)
         while True:
-            raw = text[: raw_end(text, window)]
+            raw = readable[: raw_end(readable, window)]
             cleaned = clean_text(raw, self._spec.clean)
             start = cleaned[: word_end(cleaned, window, whole_words=self._whole_words)]
             encoding = self._tokenizer.encode(start)
             ids: list[int] = encoding.ids
-            whole = len(raw) == len(text) and len(start) == len(cleaned)
+            whole = len(raw) == len(readable) and len(start) == len(cleaned)
             if whole or len(ids) > context + _SPARE:
                 break
             window *= _GROWTH
         if not cleaned.strip():
             raise InvalidText("the text is empty" if not text.strip() else "nothing is left of the text after clean-up")
         if len(ids) <= context:
-            return TokenisedText(tuple(ids), truncated=False)
+            return TokenisedText(tuple(ids), truncated=len(readable) < len(text))
         tail = _trailing_special(encoding.special_tokens_mask)
         return TokenisedText(tuple(ids[: context - tail] + ids[len(ids) - tail :]), truncated=True)
 
