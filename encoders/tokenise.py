@@ -95,7 +95,7 @@ class TextTokenizer:
             raise InvalidText("the text is empty" if not text.strip() else "nothing is left of the text after clean-up")
         if len(ids) <= context:
             return TokenisedText(tuple(ids), truncated=len(readable) < len(text))
-        tail = _trailing_special(encoding.special_tokens_mask)
+        tail = min(_trailing_special(encoding.special_tokens_mask), context)
         return TokenisedText(tuple(ids[: context - tail] + ids[len(ids) - tail :]), truncated=True)
 
 
@@ -126,7 +126,8 @@ def _exact_unigram(content: dict[str, Any]) -> Unigram:
 
     model = content["model"]
     special = {token["content"] for token in content.get("added_tokens") or () if token["special"]}
-    special.add(model["vocab"][model["unk_id"]][0])
+    if model["unk_id"] is not None:
+        special.add(model["vocab"][model["unk_id"]][0])
     # No text holds NUL, so such a piece matches nothing.
     vocabulary = [(f"\0{piece}" if piece in special else piece, float(score)) for piece, score in model["vocab"]]
     return models.Unigram(vocabulary, model["unk_id"], model.get("byte_fallback", False))

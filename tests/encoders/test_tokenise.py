@@ -93,6 +93,12 @@ class TestIds:
         limited = TextTokenizer(json.dumps(content).encode(), spec())
         assert limited(words(10)) == tokenizer()(words(10))
 
+    def test_a_unigram_model_may_have_no_unknown_token(self) -> None:
+        from tokenizers import Tokenizer, models
+
+        file = Tokenizer(models.Unigram([("a", -1.0), ("b", -2.0)], None, False)).to_str().encode()
+        assert TextTokenizer(file, spec())("aba").ids == (0, 1, 0)
+
     def test_reads_a_path_as_well_as_bytes(self, tmp_path: Path) -> None:
         (tmp_path / "tokenizer.json").write_bytes(TOKENIZER)
         assert TextTokenizer(tmp_path / "tokenizer.json", spec())("a dog") == tokenizer()("a dog")
@@ -117,6 +123,13 @@ class TestTruncation:
         content["post_processor"] = None
         bare = TextTokenizer(json.dumps(content).encode(), spec(3))
         assert bare("a photo of a dog") == TokenisedText(bare("a photo of").ids, truncated=True)
+
+    def test_a_context_shorter_than_the_end_tokens_is_kept_to(self) -> None:
+        content = json.loads(TOKENIZER)
+        single = content["post_processor"]["single"]
+        content["post_processor"]["single"] = [*single, single[-1]]  # as NLLB, which ends in two tokens
+        twice = TextTokenizer(json.dumps(content).encode(), spec(1))
+        assert twice("a photo of a dog") == TokenisedText((SEP,), truncated=True)
 
     def test_a_megabyte_of_text_is_cut_like_any_other(self) -> None:
         found = tokenizer(clean="clip_lower")(words(250_000))
