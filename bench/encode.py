@@ -134,8 +134,6 @@ def engines(folder: Path, manifest: Manifest, tower: Tower, stack: ExitStack) ->
 
 def measure(runs: Mapping[str, Run], inputs: Inputs, rounds: int, enough_s: float) -> dict[str, float]:
     """Median seconds of each, taken in turns."""
-    for run in runs.values():
-        run(inputs)
     calls = [partial(run, inputs) for run in runs.values()]
     return dict(zip(runs, in_turns(calls, rounds=rounds, enough_s=enough_s), strict=True))
 
