@@ -11,7 +11,10 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-TRAINING_FRAMEWORKS = {"torch", "torchvision", "open_clip", "timm", "pytorch_lightning", "lightning", "transformers"}
+TRAINING_FRAMEWORKS = {
+    *("torch", "torchvision", "open_clip", "timm", "pytorch_lightning", "lightning"),
+    *("transformers", "sentencepiece", "safetensors"),
+}
 
 # Room -> rooms it may import. `v1` is the generated wire contract.
 ALLOWED = {
