@@ -4,11 +4,8 @@ import json
 from pathlib import Path
 
 import pytest
-import torch
 
 from twinlens.__main__ import main
-from twinlens.encoders.repository import ModelRepository
-from twinlens.training.checkpoint import CheckpointMeta, DualEncoderSpec, build_model, save_checkpoint
 from twinlens.training.export.cli import bundle_name_and_version
 
 
@@ -24,18 +21,6 @@ def test_starter_into_a_busy_folder_is_one_clear_line(tmp_path: Path, capsys: py
     assert main(["starter", "--out", str(tmp_path)]) == 1
     captured = capsys.readouterr()
     assert captured.err == f"twinlens: {tmp_path} is not empty and holds no bundle; name a new folder\n"
-
-
-def test_what_export_writes_can_be_named_in_its_repository(
-    tiny_spec: DualEncoderSpec, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    torch.manual_seed(0)
-    save_checkpoint(tmp_path / "checkpoint.pt", tiny_spec, build_model(tiny_spec), CheckpointMeta())
-    out = tmp_path / "models" / "mine" / "2"
-    assert main(["export", str(tmp_path / "checkpoint.pt"), "--out", str(out), "--json"]) == 0
-    report = json.loads(capsys.readouterr().out)
-    assert (report["name"], report["version"], report["existed"]) == ("mine", "2", False)
-    assert ModelRepository(str(tmp_path / "models")).manifest("mine").space_id == report["space_id"]
 
 
 @pytest.mark.parametrize(

@@ -39,8 +39,9 @@ FAMILIES: dict[str, Callable[[Path, Families], TinyModel]] = {
     "sentence_dense": lambda folder, _: tiny_hugging_face.sentence_model(folder, "bert", "mean", dense=True),
     "sentence_mpnet": lambda folder, _: tiny_hugging_face.sentence_model(folder, "mpnet", "cls"),
 }
-# Each takes many seconds to export and differs from another one by its image tower or its text configuration.
-SLOW = ("clip", "clipa", "mobileclip", "eva", "sentence_mpnet", "hf_vit")
+# Each takes many seconds to export and differs from another one by its image tower or its text configuration, or is
+# the same architecture in another library.
+SLOW = ("clip", "resnet", "clipa", "mobileclip", "eva", "sentence_mpnet", "hf_clip", "hf_vit")
 COUNT = 33
 MIN_AGREEMENT = 0.99999
 WORDS = tuple(
