@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from twinlens.encoders.protocol import EncoderLike, variant_of
+from twinlens.index.catalog import Catalog
 from twinlens.server.core.active import StartError, bundle_folder, open_data
 from twinlens.server.core.app import Application
 from twinlens.server.descriptors import allow_many_files
@@ -24,6 +25,9 @@ log = logging.getLogger(__name__)
 def serve(settings: Settings, *, encoder: EncoderLike | None = None) -> None:
     """Serves until SIGTERM or SIGINT, then ends gracefully; a second signal ends at once.
 
+    Before it serves there is nothing to finish: while the model is loaded or measured, signals end it as they end any
+    program.
+
     Args:
         settings: What to serve and where.
         encoder: Serve with this encoder instead of loading a bundle.
@@ -32,16 +36,16 @@ def serve(settings: Settings, *, encoder: EncoderLike | None = None) -> None:
         StartError: one line saying why nothing can be served.
     """
     allow_many_files()
-    asyncio.run(_serve(settings, encoder))
-
-
-async def _serve(settings: Settings, encoder: EncoderLike | None) -> None:
     if settings.data is None:
         raise StartError("name the folder that keeps the collections with --data DIR")
+    bundle = None if settings.bundle is None else bundle_folder(settings.bundle)
+    loaded, catalog = open_data(settings.data, bundle, settings, encoder)
+    asyncio.run(_serve(settings, loaded, catalog))
+
+
+async def _serve(settings: Settings, loaded: EncoderLike, catalog: Catalog) -> None:
     stop = asyncio.Event()
     _on_signals(stop)
-    bundle = None if settings.bundle is None else await asyncio.to_thread(bundle_folder, settings.bundle)
-    loaded, catalog = await asyncio.to_thread(open_data, settings.data, bundle, settings, encoder)
     host = f"[{settings.host}]" if ":" in settings.host else settings.host
     server = GrpcServer(Application(loaded, catalog, settings), f"{host}:{settings.port}")
     try:

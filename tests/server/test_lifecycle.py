@@ -132,6 +132,35 @@ def test_sigterm_ends_with_exit_code_0(data: Path, tmp_path: Path) -> None:
         assert server.end(signal.SIGINT) == 0
 
 
+LOADING = """
+import sys, threading
+from twinlens.__main__ import main
+from twinlens.server import serve
+
+def load(*_):
+    print("loading", file=sys.stderr, flush=True)
+    threading.Event().wait(60)
+
+serve.open_data = load
+sys.exit(main())
+"""
+
+
+@pytest.mark.parametrize(
+    ("number", "code", "line"), [(signal.SIGTERM, 143, "terminated"), (signal.SIGINT, 130, "interrupted")]
+)
+def test_a_signal_while_the_model_is_loaded_or_measured_ends_at_once(
+    number: signal.Signals, code: int, line: str, data: Path
+) -> None:
+    command = [sys.executable, "-c", LOADING, "serve", "--data", str(data)]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as started:
+        assert started.stderr is not None
+        assert started.stderr.readline() == "loading\n"
+        started.send_signal(number)
+        _, told = started.communicate(timeout=PATIENCE_S)
+        assert (started.returncode, told) == (code, f"twinlens: {line}\n")
+
+
 def test_a_second_signal_ends_at_once(data: Path, tmp_path: Path) -> None:
     with process(data, tmp_path / "port", "hold") as server, grpc.insecure_channel(server.address) as channel:
         held = embedding_pb2_grpc.EmbeddingServiceStub(channel).Embed.future(embed_request("wait"))
