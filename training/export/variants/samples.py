@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import random
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,6 +39,8 @@ _JOINED = (4, 4, 4, 40, 40, 40)
 _MOST_PHOTOS = 2000
 # So many of 64 bits may differ between copies: bits at the mean flip when a picture is saved again.
 _SAME_BITS = 4
+# While calibrating, every tensor inside a tower is held at once: 5 GB in the starter's for 32 texts of 256 tokens.
+_TOKENS_A_BATCH = 1024
 _PROMPT = "a photo of a {}."
 _SIDE = 8
 
@@ -91,9 +94,7 @@ class Samples:
     unreadable: int
 
 
-def prepare_samples(
-    encoder: Encoder, data: CalibrationData, folder: Path, advance: Callable[[], None] = lambda: None
-) -> Samples:
+def prepare_samples(encoder: Encoder, data: CalibrationData, folder: Path) -> Samples:
     """Decodes, tokenises and splits.
 
     The split depends on the contents alone: pictures that look alike (nearly the same 8 x 8 pattern of light and dark,
@@ -104,13 +105,12 @@ def prepare_samples(
         encoder: The bundle's, for its decode contract, preprocessing and tokenizer.
         data: What the user named.
         folder: Where prepared pixels are kept while this runs.
-        advance: Called for each picture.
 
     Raises:
         ExportError: if there is too little of anything, naming how much is wanted.
     """
     manifest = encoder.manifest
-    pictures = _Pictures(encoder, folder, advance)
+    pictures = _Pictures(encoder, folder)
     calibration_pixels = gate_pixels = Pixels(np.zeros((0, 3, 1, 1), np.float32), np.zeros(0, np.int64))
     captions: list[tuple[str, int]] = []
     labelled: list[Labelled] = []
@@ -165,22 +165,25 @@ def prepare_samples(
 class _Pictures:
     """Decodes pictures into files of prepared pixels, so that they need not fit the memory."""
 
-    def __init__(self, encoder: Encoder, folder: Path, advance: Callable[[], None]) -> None:
+    def __init__(self, encoder: Encoder, folder: Path) -> None:
         self.unreadable = 0
         self._encoder = encoder
         self._folder = folder
-        self._advance = advance
 
     def read(self, name: str, paths: Sequence[Path]) -> tuple[NDArray[np.float32], list[int]]:
         """The pixels of those that can be read, and which those are."""
         image = self._encoder.manifest.image
         assert image is not None  # noqa: S101 - the caller asked
         shape = (max(1, len(paths)), 3, image.preprocess.size, image.preprocess.size)
-        pixels = open_memmap(self._folder / f"{name}.npy", mode="w+", dtype=np.float32, shape=shape)
+        file = self._folder / f"{name}.npy"
+        pixels = open_memmap(file, mode="w+", dtype=np.float32, shape=shape)
+        if hasattr(os, "posix_fallocate"):
+            # On a full disk, writing to a page without a place ends the process with a bus error.
+            with file.open("r+b") as stream:
+                os.posix_fallocate(stream.fileno(), 0, file.stat().st_size)
         kept: list[int] = []
         with ThreadPoolExecutor(allowed_cpus()) as pool:
             for i, prepared in enumerate(pool.map(self._one, paths)):
-                self._advance()
                 if prepared is None:
                     self.unreadable += 1
                 else:
@@ -273,17 +276,18 @@ def _tokens(encoder: Encoder, text: str) -> TokenisedText | None:
 def _require(calibration: int, gate: int, total: int, what: str, option: str) -> None:
     if calibration < MIN_CALIBRATION_ITEMS or gate < MIN_GATE_ITEMS:
         least = max(3 * MIN_CALIBRATION_ITEMS, MIN_CALIBRATION_ITEMS + MIN_GATE_ITEMS)
-        raise ExportError(
-            f"{total} {what} are too few to calibrate on and to judge by: give at least {least} different ones "
-            f"({option}); several hundred are better"
-        )
+        found = f"{total} {what} are too few to calibrate on and to judge by"
+        if total >= least:
+            found = f"of {total} {what}, {calibration} can calibrate and {gate} judge, for others are alike or no use"
+        raise ExportError(f"{found}: give at least {least} different ones ({option}); several hundred are better")
 
 
 def by_length(tokens: Iterable[TokenisedText], most: int = 32) -> Iterator[list[TokenisedText]]:
-    """Batches of texts of the same length, so that none holds padding."""
+    """Batches of texts of the same length, so that none holds padding; of long texts fewer."""
     lengths: dict[int, list[TokenisedText]] = {}
     for text in tokens:
         lengths.setdefault(len(text.ids), []).append(text)
     for length in sorted(lengths):
-        for start in range(0, len(lengths[length]), most):
-            yield lengths[length][start : start + most]
+        step = max(1, min(most, _TOKENS_A_BATCH // length))
+        for start in range(0, len(lengths[length]), step):
+            yield lengths[length][start : start + step]
