@@ -127,6 +127,9 @@ def recall(data: Path, bundle: Path, threads: int) -> Tuned:
         if getattr(found.circumstances, field) != getattr(now, field):
             msg = f"{path} was measured with other {field.replace('_', ' ')}: {way_out}"
             raise NotTuned(msg)
+    if set(found.towers) != set(tower_files(read_manifest(bundle))):
+        msg = f"{path} does not choose for every tower: {way_out}"
+        raise NotTuned(msg)
     return found
 
 

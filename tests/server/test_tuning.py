@@ -126,6 +126,14 @@ class TestRefusals:
         with pytest.raises(StartError, match=f"measured with other {field}: start once with --tune"):
             load_encoder(tiny_bundle, TUNED, tmp_path)
 
+    def test_a_choice_for_one_tower_only(self, tiny_bundle: Path, tmp_path: Path) -> None:
+        load(tiny_bundle, TUNE, tmp_path)
+        content = json.loads((tmp_path / "tuned.json").read_text())
+        del content["towers"]["text"]
+        (tmp_path / "tuned.json").write_text(json.dumps(content))
+        with pytest.raises(StartError, match="does not choose for every tower: start once with --tune"):
+            load_encoder(tiny_bundle, TUNED, tmp_path)
+
     def test_another_bundle_or_number_of_threads(self, tiny_bundle: Path, tmp_path: Path) -> None:
         load(tiny_bundle, TUNE, tmp_path)
         build_tiny_bundle(tmp_path / "other", seed=9)
