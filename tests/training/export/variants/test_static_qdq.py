@@ -84,12 +84,21 @@ def test_the_runtime_recognises_the_pattern(tmp_path: Any) -> None:
 
 
 def test_loud_channels_go_into_the_norm_where_only_layers_read_it_and_beside_it_otherwise() -> None:
-    graph = TowerGraph(text_graph(VOCABULARY))
+    model = text_graph(VOCABULARY)
+    for constant in model.graph.initializer:
+        if constant.name == "norm_b":
+            values = np.linspace(-3, 3, constant.dims[0], dtype=np.float32)
+            constant.CopyFrom(numpy_helper.from_array(values, "norm_b"))
+    graph = TowerGraph(model)
     prepared = prepare(graph, text_feeds)
     assert "normed" in prepared.divisors
     assert prepared.divisors["normed"][[3, 17]].min() > 2 * np.median(prepared.divisors["normed"])
     folded = write_int8(prepared, ())
-    assert "normed_factors" not in {constant.name for constant in folded.graph.initializer}
+    constants = {constant.name: numpy_helper.to_array(constant) for constant in folded.graph.initializer}
+    assert "normed_factors" not in constants
+    norm = next(node for node in folded.graph.node if node.op_type == "LayerNormalization")
+    for divided, whole in zip(norm.input[1:], ("norm_w", "norm_b"), strict=True):
+        np.testing.assert_allclose(constants[divided] * prepared.divisors["normed"], graph.constant(whole), rtol=1e-5)
     assert cosines(folded, graph.model, next(text_feeds())).min() > 0.99
 
     read_twice = text_graph(VOCABULARY)
