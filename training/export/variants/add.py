@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from twinlens.encoders.encoder import Encoder, tower_files
-from twinlens.encoders.manifest import Manifest, Precision, TowerFiles
+from twinlens.encoders.manifest import NAME_PATTERN, Manifest, Precision, TowerFiles
 from twinlens.encoders.publish import BundleDraft, publish
 from twinlens.encoders.runtime import Tower
 from twinlens.training.export.errors import ExportError
@@ -50,7 +52,7 @@ def add_variants(
         What became of each file asked for. Nothing is published if none passed.
 
     Raises:
-        ExportError: if the data is too little, the folder in use, or a graph cannot be read.
+        ExportError: if the data is too little, the folder in use or on a full disk, or a graph cannot be read.
         BundleError: if the bundle is not sound.
     """
     for precision in wanted:
@@ -59,11 +61,12 @@ def add_variants(
     if not wanted:
         raise ExportError("no variant named: int8 and fp16 can be made")
     refuse_used(out)
+    if version is not None and not re.fullmatch(NAME_PATTERN, version):
+        raise ExportError(f"no bundle can have the version {version!r}: letters, digits, '.', '_' and '-' only")
     encoder = Encoder.load(bundle, provider="cpu")
     manifest = encoder.manifest
-    out.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=out.parent, prefix=f".{out.name}.", ignore_cleanup_errors=True) as folder:
-        scratch, staging = Path(folder) / "scratch", Path(folder) / "bundle"
+    with _room_beside(out) as folder:
+        scratch, staging = folder / "scratch", folder / "bundle"
         scratch.mkdir()
         say(f"preparing {len(calibration.photos)} pictures and what else there is")
         samples = prepare_samples(encoder, calibration, scratch)
@@ -76,6 +79,17 @@ def add_variants(
         _stage(bundle, manifest, staging, outcomes, scratch)
         draft = _draft(manifest, outcomes, samples, version or manifest.version)
         return VariantReport(tuple(outcomes), publish(draft, staging, out), samples.unreadable)
+
+
+@contextmanager
+def _room_beside(out: Path) -> Iterator[Path]:
+    """A folder beside `out`, until the block ends."""
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=out.parent, prefix=f".{out.name}.", ignore_cleanup_errors=True) as folder:
+            yield Path(folder)
+    except OSError as error:  # also of copies into it, which name what they copy
+        raise ExportError(f"cannot write {out}: {error.strerror or error}") from error
 
 
 def refuse_used(out: Path) -> None:

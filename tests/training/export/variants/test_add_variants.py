@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import errno
 import hashlib
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -270,7 +272,7 @@ def test_of_two_towers_that_pass_one_by_one_only_the_one_that_gains_more_stays_i
             "0 pictures that can be read are too few .* at least 96 .*--photos",
         ),
         (lambda data: CalibrationData(data.photos[:60]), "60 pictures that can be read are too few"),
-        (lambda data: CalibrationData(data.photos[:1] * 300), "300 pictures that can be read are too few"),
+        (lambda data: CalibrationData(data.photos[:1] * 300), "of 300 pictures .* 0 judge"),
         (lambda data: CalibrationData(data.photos, ("a", "b")), "2 texts are too few"),
     ],
 )
@@ -281,6 +283,21 @@ def test_too_little_data_is_one_clear_line(
     with pytest.raises(ExportError, match=line):
         add_variants(tmp_path / "a", tmp_path / "b", ["int8"], change(data))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a"]
+
+
+def test_a_full_disk_is_one_clear_line_and_leaves_nothing(
+    data: CalibrationData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "some file")
+
+    publish_with(tmp_path / "a", image_graph(), None)
+    for place in ("os.posix_fallocate", "shutil.copyfile"):
+        with monkeypatch.context() as patch:
+            patch.setattr(place, full)
+            with pytest.raises(ExportError, match=r"^cannot write .*b: No space left on device$"):
+                add_variants(tmp_path / "a", tmp_path / "b", ["fp16"], data)
+        assert sorted(path.name for path in tmp_path.iterdir()) == ["a"]
 
 
 def test_unreadable_pictures_are_left_out_and_counted(tmp_path: Path) -> None:
@@ -295,6 +312,8 @@ def test_what_cannot_be_made_is_refused_before_any_work(data: CalibrationData, t
     publish_with(tmp_path / "a", image_graph(), None)
     with pytest.raises(ExportError, match="no variant 'int4': int8 and fp16"):
         add_variants(tmp_path / "a", tmp_path / "b", ["int4"], data)  # type: ignore[list-item]
+    with pytest.raises(ExportError, match=r"no bundle can have the version '\.\.'"):
+        add_variants(tmp_path / "a", tmp_path / "b", ["int8"], data, version="..")
     with pytest.raises(ExportError, match="no variant named"):
         add_variants(tmp_path / "a", tmp_path / "b", [], data)
     with pytest.raises(ExportError, match="is in use; bundles are immutable"):

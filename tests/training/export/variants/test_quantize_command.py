@@ -96,7 +96,7 @@ def test_an_export_with_variants_publishes_what_passes_and_says_so(
     out = tmp_path / "models" / "mine" / "2"
     arguments = ["export", str(tmp_path / "checkpoint.pt"), "--out", str(out), "--photos", str(photos)]
     assert main([*arguments, "--variants", "fp16"]) == 0
-    assert asked == ["checkpoint.pt", None, "2"]
+    assert asked == ["checkpoint.pt", "mine", "2"]
     assert "image fp16 written: cosine mean 1.0000" in capsys.readouterr().err
     manifest = read_manifest(out)
     assert manifest.image is not None

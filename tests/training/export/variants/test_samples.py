@@ -166,6 +166,12 @@ def test_batches_hold_texts_of_one_length() -> None:
     assert all(len({len(text.ids) for text in batch}) == 1 and len(batch) <= 10 for batch in batches)
 
 
+def test_batches_of_long_texts_are_smaller() -> None:
+    tokens = [TokenisedText(ids=tuple(range(length)), truncated=False) for length in (16, 256, 4096) for _ in range(40)]
+    sizes = [(len(batch[0].ids), len(batch)) for batch in by_length(tokens)]
+    assert sizes == [(16, 32), (16, 8), *[(256, 4)] * 10, *[(4096, 1)] * 40]
+
+
 def test_the_built_in_sentences_are_varied_and_always_the_same() -> None:
     sentences = varied_sentences(512)
     assert len(set(sentences)) == 512
