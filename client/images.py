@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import stat
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -35,8 +36,11 @@ def read_image(source: ImageInput) -> bytes | ItemError:
     elif isinstance(source, str | os.PathLike):
         path = Path(source)
         try:
-            if path.stat().st_size > MAX_IMAGE_BYTES:
-                return _too_big(path.stat().st_size)
+            found = path.stat()
+            if not (stat.S_ISREG(found.st_mode) or stat.S_ISDIR(found.st_mode)):  # a pipe may never end
+                return ItemError("INVALID_IMAGE", f"cannot read {os.fspath(source)!r}: it is not a file")
+            if found.st_size > MAX_IMAGE_BYTES:
+                return _too_big(found.st_size)
             data = path.read_bytes()
         except (OSError, ValueError) as error:  # ValueError: a NUL in the name
             reason = getattr(error, "strerror", None) or str(error)

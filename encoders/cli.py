@@ -97,7 +97,7 @@ def embed(
         raise click.ClickException(msg) from error
     failures = [result for result in results if result.vector is None]
     for result in failures[:_FAILURES_SHOWN]:
-        typer.echo(f"failed: {result.id}: {result.reason}", err=True)
+        typer.echo(" ".join(f"failed: {result.id}: {result.reason}".split()), err=True)
     if len(failures) > _FAILURES_SHOWN:
         typer.echo(f"… and {len(failures) - _FAILURES_SHOWN} more, listed in {out}", err=True)
     facts = {

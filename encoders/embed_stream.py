@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import stat
 from collections import deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -84,7 +85,10 @@ def _prepare(encoder: EncoderLike, item: SourceItem, max_bytes: int) -> _Prepare
             return "there is nothing to embed"
         if item.image.is_dir():
             return "this is a folder, not a file"
-        size = item.image.stat().st_size
+        found = item.image.stat()
+        if not stat.S_ISREG(found.st_mode):  # a pipe may never end, a device has no size
+            return "this is neither a file nor a link to one"
+        size = found.st_size
         if size > max_bytes:
             return f"the file is too large: {size:,} bytes, the limit is {max_bytes:,}"
         return encoder.prepare_image(item.image.read_bytes())

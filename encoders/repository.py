@@ -48,10 +48,13 @@ class ModelRepository:
             cache: Where copies are kept; default `$XDG_CACHE_HOME/twinlens/models`.
 
         Raises:
-            BundleError: if the address is of a kind for which no file system is installed.
+            BundleError: if the address is empty, or of a kind for which no file system is installed.
         """
         import fsspec  # noqa: PLC0415 - servers with a plain --bundle never need it
 
+        if url.strip() in {"", "file://", "local://"}:  # a variable that was not set: it would be the folder we are in
+            msg = f"the address of the model repository is empty: {url!r}"
+            raise BundleError(msg)
         self.url = url
         with one_line(f"cannot open the model repository {url}"):
             try:

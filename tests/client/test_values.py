@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import math
+import os
 import pickle
 from pathlib import Path
 from typing import Any
@@ -100,6 +101,14 @@ def test_a_file_that_cannot_be_read_is_an_error_of_its_own(tmp_path: Path, name:
     assert isinstance(error, ItemError)
     assert error.reason == "INVALID_IMAGE"
     assert str(error) == error.message
+
+
+def test_a_pipe_is_not_waited_for_and_a_device_not_read(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.png")
+    for path in (tmp_path / "pipe.png", Path("/dev/zero")):
+        error = read_image(path)
+        assert isinstance(error, ItemError)
+        assert error.message.endswith("it is not a file")
 
 
 def test_a_picture_too_big_to_send_is_refused_before_it_is_read(tmp_path: Path) -> None:

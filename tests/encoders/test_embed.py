@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -67,6 +68,12 @@ class TestStream:
         assert reasons["missing"] == "the file does not exist"
         assert reasons["empty"] == "the text is empty"
         assert all(reasons.values())
+
+    def test_a_pipe_is_not_waited_for_and_a_device_not_read(self, fake_encoder: FakeEncoder, tmp_path: Path) -> None:
+        os.mkfifo(tmp_path / "pipe.png")
+        items = [SourceItem("pipe", image=tmp_path / "pipe.png"), SourceItem("device", image=Path("/dev/zero"))]
+        reasons = {result.reason for result in embed_stream(fake_encoder, items)}
+        assert reasons == {"this is neither a file nor a link to one"}
 
     def test_a_file_above_the_limit_is_refused_unread(self, fake_encoder: FakeEncoder, tmp_path: Path) -> None:
         with (tmp_path / "huge.png").open("wb") as stream:

@@ -187,3 +187,9 @@ def test_versions_are_ordered_as_people_count(ordered: list[str]) -> None:
 
 def _must_not_be_called(*_: Any, **__: Any) -> None:
     raise AssertionError("nothing should be copied")
+
+
+@pytest.mark.parametrize("url", ["", " ", "file://"])
+def test_an_empty_address_is_not_the_folder_we_are_in(url: str) -> None:
+    with pytest.raises(BundleError, match="the address of the model repository is empty"):
+        ModelRepository(url)
