@@ -1,7 +1,8 @@
-"""Runs every benchmark of this folder, one after the other; tables on the screen, JSON under bench/results/."""
+"""Runs benchmarks of this folder, one after the other; tables on the screen, JSON under bench/results/."""
 
 from __future__ import annotations
 
+import argparse
 import subprocess
 import sys
 from pathlib import Path
@@ -11,15 +12,22 @@ HERE = Path(__file__).resolve().parent
 
 def main() -> int:
     """Returns 0 if every benchmark ended well."""
+    scripts = {
+        path.relative_to(HERE).with_suffix("").as_posix(): path
+        for path in sorted([*HERE.glob("*.py"), *HERE.glob("quality/*.py")])
+        if not path.name.startswith("__")
+    }
+    parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
+    parser.add_argument("name", nargs="*", help=f"all, if none is given; there are: {', '.join(scripts)}")
+    wanted = parser.parse_args().name or list(scripts)
+    if unknown := [name for name in wanted if name not in scripts]:
+        parser.error(f"no benchmark {unknown[0]!r}; there are: {', '.join(scripts)}")
     results = HERE / "results"
     results.mkdir(exist_ok=True)
     failed = []
-    for script in sorted([*HERE.glob("*.py"), *HERE.glob("quality/*.py")]):
-        if script.name.startswith("__"):
-            continue
-        name = script.relative_to(HERE).with_suffix("").as_posix().replace("/", "-")
+    for name in wanted:
         print(f"== {name}", flush=True)
-        command = [sys.executable, str(script), "--json", str(results / f"{name}.json")]
+        command = [sys.executable, str(scripts[name]), "--json", str(results / f"{name.replace('/', '-')}.json")]
         if subprocess.run(command, check=False).returncode != 0:
             failed.append(name)
     if failed:
