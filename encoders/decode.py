@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import io
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Final
 
@@ -116,8 +116,6 @@ def decode_picture(data: bytes, *, min_side: int | None = None, limits: DecodeLi
             return _decode(without_exif(data), kind, min_side, limits)
     except InvalidImage:
         raise
-    except Image.DecompressionBombError:
-        raise InvalidImage("the picture has too many pixels") from None
     except MemoryError:
         raise InvalidImage("the picture needs more memory than there is") from None
     except Exception as error:  # Pillow's plug-ins raise whatever their parsing trips over
@@ -144,7 +142,7 @@ def _decode(data: bytes, kind: str, min_side: int | None, limits: DecodeLimits) 
         _check_size(*canvas, limits)  # opening a WebP already takes the memory of its canvas
         if not webp_header.can_be_whole(data):
             raise InvalidImage("the WebP is damaged: it is cut off")
-    with _open(data, kind, layout) as picture:
+    with _open(data, kind, layout, limits) as picture:
         _check_size(*picture.size, limits)
         if not whole:
             msg = f"the {kind} is damaged: it is cut off"
@@ -168,9 +166,15 @@ def _decode(data: bytes, kind: str, min_side: int | None, limits: DecodeLimits) 
     return rgb
 
 
-def _open(data: bytes, kind: str, layout: Layout) -> ImageFile.ImageFile:
+def _open(data: bytes, kind: str, layout: Layout, limits: DecodeLimits) -> ImageFile.ImageFile:
     try:
         return Image.open(io.BytesIO(data), formats=[kind])
+    except Image.DecompressionBombError:
+        # Pillow's own limit, whose message has no width and height; its plug-in read them from the header.
+        allowed = min(limits.max_pixels, 2 * (Image.MAX_IMAGE_PIXELS or limits.max_pixels))
+        with Image.OPEN[kind][0](io.BytesIO(data), "") as picture:
+            _check_size(*picture.size, replace(limits, max_pixels=allowed))
+        raise
     except UnidentifiedImageError:
         if kind == "TIFF":
             raise InvalidImage(unread(layout)) from None
@@ -216,7 +220,8 @@ def _readable_format(data: bytes) -> str:
     if kind is None:
         raise InvalidImage("this is not a picture in a format we know")
     if kind not in READABLE:
-        msg = f"this is {_SPOKEN.get(kind, kind)}, which is not read; send JPEG, PNG, WebP, GIF, BMP, TIFF or AVIF"
+        wanted = "JPEG, PNG, WebP, GIF, BMP, TIFF" + (", AVIF or HEIC" if _heif_plugin() else " or AVIF")
+        msg = f"this is {_SPOKEN.get(kind, kind)}, which is not read; send {wanted}"
         raise InvalidImage(msg)
     if kind == "HEIF" and not _heif_plugin():
         raise InvalidImage("this is HEIC/HEIF, which needs the package pillow-heif on the machine that reads it")

@@ -95,6 +95,10 @@ def test_another_colour_space_is_taken_to_srgb() -> None:
 
 
 class TestRefusals:
+    def test_it_is_named_among_what_to_send_instead(self) -> None:
+        with pytest.raises(InvalidImage, match=r"send JPEG, PNG, WebP, GIF, BMP, TIFF, AVIF or HEIC$"):
+            decode_image(b"%PDF-1.7\n")
+
     @pytest.mark.parametrize("fraction", [0.05, 0.3, 0.6, 0.9])
     def test_a_file_cut_short(self, fraction: float) -> None:
         with pytest.raises(InvalidImage, match="HEIC"):

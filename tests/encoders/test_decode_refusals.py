@@ -166,7 +166,14 @@ def bombs() -> dict[str, bytes]:
 class TestLimits:
     @pytest.mark.parametrize("kind", sorted(bombs()))
     def test_too_many_pixels_are_refused_from_the_header(self, kind: str) -> None:
-        assert "too many pixels" in reason(bombs()[kind])
+        assert re.fullmatch(
+            r"the picture has too many pixels: \d{5} x \d{5}, the limit is 100,000,000", reason(bombs()[kind])
+        )
+
+    def test_a_limit_of_pillow_that_is_lower_is_named(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 500)
+        said = reason(encode(scene(40, 50)))
+        assert said == "the picture has too many pixels: 50 x 40, the limit is 1,000"
 
     def test_the_limit_itself_is_allowed(self) -> None:
         data = encode(scene(40, 50))
