@@ -52,7 +52,7 @@ def read_image(source: ImageInput) -> bytes | ItemError:
     else:
         raise TypeError(f"a picture is a path, bytes or a Pillow image, not {type(source).__name__}")
     if not data:
-        return ItemError("INVALID_IMAGE", "the picture has no bytes")
+        return ItemError("INVALID_IMAGE", "the image is empty (0 bytes)")
     if len(data) > MAX_IMAGE_BYTES:
         return _too_big(len(data))
     return data

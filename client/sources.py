@@ -167,6 +167,8 @@ def _row(line: bytes, number: int, folder: Path) -> Row:
     if not isinstance(item_id, str | int | None) or isinstance(item_id, bool):
         return Row(id=where, error="'id' is neither text nor a whole number")
     if not image and not (caption or text):
+        if empty := next((key for key, value in (("caption", caption), ("text", text)) if value is not None), None):
+            return Row(id=where, error=f"the {empty} is empty")
         return Row(id=where, error="it has neither 'image' nor 'text' nor 'caption'")
     if caption and text and caption != text:
         return Row(id=where, error="it has both 'text' and 'caption', and they differ")

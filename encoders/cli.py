@@ -36,7 +36,10 @@ _FAILURES_SHOWN = 10
 
 
 def embed(
-    source: Annotated[str, typer.Argument(help="A folder, read recursively, or a .jsonl of rows with image or text.")],
+    source: Annotated[
+        str,
+        typer.Argument(help="A folder, read recursively, or a .jsonl of rows with `image` or `caption` (or `text`)."),
+    ],
     bundle: Annotated[
         str,
         typer.Option(
@@ -53,8 +56,9 @@ def embed(
 ) -> None:
     """Embed a folder of pictures, or rows of pictures and texts, into a file of unit vectors.
 
-    Exit code 0 when at least one item was embedded. What failed is listed in the file with its reason; texts longer
-    than the model reads are cut, and marked there.
+    An item has one vector: of a row with both, the picture is embedded and the caption left out, which is said at the
+    end. Exit code 0 when at least one item was embedded. What failed is listed in the file with its reason; texts
+    longer than the model reads are cut, and marked there.
     """
     from twinlens.encoders.cpus import allowed_cpus
     from twinlens.encoders.embed_stream import embed_stream
@@ -108,17 +112,14 @@ def embed(
         "embedded": len(results) - len(failures),
         "failed": len(failures),
         "skipped": items.skipped,
+        "captions_left_out": items.captions_left_out,
         "truncated": sum(result.truncated for result in results if result.vector is not None),
         "seconds": round(time.monotonic() - started_s, 3),
     }
     if as_json:
         print_json(facts)
     else:
-        cut = f", {facts['truncated']} texts longer than the model reads" if facts["truncated"] else ""
-        typer.echo(
-            f"embedded {facts['embedded']} items{cut}, {facts['failed']} failed, {facts['skipped']} skipped, to {out}",
-            err=True,
-        )
+        typer.echo(_summary(facts), err=True)
     if facts["embedded"] == 0:
         msg = f"none of the {len(results)} items in {source} could be embedded"
         raise click.ClickException(msg)
@@ -192,6 +193,15 @@ def _open_source(source: str) -> Source:
         msg = f"{source} is neither a folder nor a .jsonl file"
         raise click.ClickException(msg)
     return JsonlSource(path)
+
+
+def _summary(facts: dict[str, Any]) -> str:
+    parts = [f"embedded {facts['embedded']} items"]
+    if facts["truncated"]:
+        parts.append(f"{facts['truncated']} texts longer than the model reads")
+    if count := facts["captions_left_out"]:
+        parts.append(f"{count} caption{'s' * (count != 1)} beside pictures left out")
+    return f"{', '.join(parts)}, {facts['failed']} failed, {facts['skipped']} skipped, to {facts['out']}"
 
 
 def _nothing_found(source: str, items: Source) -> str:

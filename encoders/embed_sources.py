@@ -31,6 +31,11 @@ class Source(Protocol):
         """Files or rows passed over in the last reading."""
         ...
 
+    @property
+    def captions_left_out(self) -> int:
+        """Captions beside pictures in the last reading: of such a row the picture alone is an item."""
+        ...
+
     def __iter__(self) -> Iterator[SourceItem]:
         """Reads from the start."""
         ...
@@ -47,6 +52,7 @@ class FolderSource:
 
     folder: Path
     skipped: int = field(default=0, init=False)
+    captions_left_out: int = field(default=0, init=False)
 
     def __iter__(self) -> Iterator[SourceItem]:
         """Walks the folder."""
@@ -70,18 +76,21 @@ class FolderSource:
 
 @dataclass
 class JsonlSource:
-    """Rows with `image` (a path, relative to the file or absolute) or `text`, and optionally `id`.
+    """Rows with `image` (a path, relative to the file or absolute) or `caption` (or `text`), and optionally `id`.
 
-    Without an id, a picture's is its path as given and a text's is `line-N`, counted from 1. A row that repeats an
-    earlier one (same id, same input) is skipped; the same id with another input is a problem.
+    The files that the client's `ingest` takes. An item has one vector here, so of a row with both the picture is taken,
+    and its caption counted as left out. Without an id, a picture's is its path as given and a text's is `line-N`,
+    counted from 1. A row that repeats an earlier one (same id, same input) is skipped; the same id with another input
+    is a problem.
     """
 
     file: Path
     skipped: int = field(default=0, init=False)
+    captions_left_out: int = field(default=0, init=False)
 
     def __iter__(self) -> Iterator[SourceItem]:
         """Reads the file row by row."""
-        self.skipped = 0
+        self.skipped = self.captions_left_out = 0
         seen: dict[str, int] = {}
         with self.file.open("rb") as stream:
             for number, line in enumerate(stream, start=1):
@@ -107,21 +116,32 @@ class JsonlSource:
             return SourceItem(fallback, problem=f"line {number} is not JSON")
         if not isinstance(row, dict):
             return SourceItem(fallback, problem=f"line {number} is not an object")
-        image, text, given = row.get("image") or None, row.get("text"), row.get("id")
+        image, given = row.get("image") or None, row.get("id")
         if isinstance(given, int) and not isinstance(given, bool):
             given = str(given)
         if given is not None and (not isinstance(given, str) or not given):
             return SourceItem(fallback, problem=f"line {number}: id must be a string that is not empty")
-        if (image is None) == (text is None):
-            either = "either image or text is wanted" if image is None else "image and text exclude each other"
-            return SourceItem(_clean_id(given or fallback), problem=f"line {number}: {either}")
-        value = image if text is None else text
-        if not isinstance(value, str):
-            what = "image" if text is None else "text"
-            return SourceItem(_clean_id(given or fallback), problem=f"line {number}: {what} must be a string")
-        if text is None:
-            return SourceItem(_clean_id(given or value), image=self.file.parent / value)
-        return SourceItem(_clean_id(given or fallback), text=value)
+        if problem := _wrong(row):
+            return SourceItem(_clean_id(given or fallback), problem=f"line {number}: {problem}")
+        text = row.get("caption") or row.get("text")
+        if image is None:
+            return SourceItem(_clean_id(given or fallback), text=text)
+        self.captions_left_out += bool(text)
+        return SourceItem(_clean_id(given or image), image=self.file.parent / image)
+
+
+def _wrong(row: dict[str, object]) -> str:
+    """What makes a row no item, in the words of the client's `ingest`; empty where it is one."""
+    for key in ("image", "text", "caption"):
+        if not isinstance(row.get(key), str | None):
+            return f"{key!r} is not text"
+    text, caption = row.get("text"), row.get("caption")
+    if not (row.get("image") or caption or text):
+        empty = next((key for key in ("caption", "text") if row.get(key) is not None), None)
+        return f"the {empty} is empty" if empty else "it has neither 'image' nor 'text' nor 'caption'"
+    if caption and text and caption != text:
+        return "it has both 'text' and 'caption', and they differ"
+    return ""
 
 
 def _listing(folder: Path, prefix: str, seen: set[tuple[int, int]]) -> Iterator[tuple[Path, str] | SourceItem]:

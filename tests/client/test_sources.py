@@ -14,6 +14,7 @@ from twinlens.client import TwinlensError
 from twinlens.client.sniff import IMAGE_SUFFIXES, begins_like_image
 from twinlens.client.sources import Row, Skipped, read_source, walk_images
 from twinlens.encoders import sniff as encoders_sniff
+from twinlens.encoders.embed_sources import JsonlSource
 
 
 def ids(folder: Path, skipped: Skipped | None = None) -> list[str]:
@@ -154,6 +155,8 @@ def test_ids_and_uris_given_are_kept_and_text_is_another_word_for_caption(tmp_pa
         ("[1]", "object"),
         ({}, "neither"),
         ({"image": ""}, "neither"),
+        ({"text": ""}, "the text is empty"),
+        ({"caption": ""}, "the caption is empty"),
         ({"image": 3}, "'image'"),
         ({"text": ["a"]}, "'text'"),
         ({"text": "a", "caption": "b"}, "differ"),
@@ -168,6 +171,23 @@ def test_a_bad_line_is_an_error_of_its_own_and_says_where(tmp_path: Path, line: 
     assert (before.caption, after.caption) == ("x", "y")
     assert bad.id == "line 2"
     assert reason in bad.error
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        *({}, {"text": ""}, {"caption": ""}, {"image": "", "text": ""}, {"image": 3}, {"text": [1]}, {"caption": "a"}),
+        *({"text": "a", "caption": "a"}, {"text": "a", "caption": "b"}, {"image": "a", "caption": "b"}, {"image": "a"}),
+    ],
+)
+def test_the_encoders_room_takes_the_same_rows_and_refuses_others_in_the_same_words(
+    tmp_path: Path, row: dict[str, object]
+) -> None:
+    (ours,) = jsonl(tmp_path, row)
+    (theirs,) = JsonlSource(tmp_path / "rows.jsonl")
+    assert theirs.problem.removeprefix("line 1: ") == ours.error
+    assert theirs.image == ours.image
+    assert (theirs.text or "") == ("" if ours.image else ours.caption)
 
 
 def test_blank_lines_are_no_rows(tmp_path: Path) -> None:

@@ -21,6 +21,8 @@ from twinlens.client import ItemError, TwinlensError, convert
 from twinlens.client.errors import from_status
 from twinlens.client.images import MAX_IMAGE_BYTES, read_image
 from twinlens.client.metadata import from_struct, to_struct
+from twinlens.encoders.decode import decode_image
+from twinlens.encoders.errors import InvalidImage
 from twinlens.v1 import content_pb2
 
 _JSON: st.SearchStrategy[Any] = st.recursive(
@@ -101,6 +103,14 @@ def test_a_file_that_cannot_be_read_is_an_error_of_its_own(tmp_path: Path, name:
     assert isinstance(error, ItemError)
     assert error.reason == "INVALID_IMAGE"
     assert str(error) == error.message
+
+
+def test_an_empty_file_is_refused_in_the_words_of_the_server(tmp_path: Path) -> None:
+    (tmp_path / "empty.png").touch()
+    with pytest.raises(InvalidImage) as said:
+        decode_image(b"")
+    for source in (b"", tmp_path / "empty.png"):
+        assert read_image(source) == ItemError("INVALID_IMAGE", str(said.value))
 
 
 def test_a_pipe_is_not_waited_for_and_a_device_not_read(tmp_path: Path) -> None:

@@ -210,7 +210,18 @@ class TestCommand:
         table = pq.read_table(tmp_path / "v.parquet").to_pydict()
         assert table["id"] == ["a.png", "gone", "line-3", "empty"]
         assert [vector is not None for vector in table["vector"]] == [True, False, True, False]
-        assert table["error"] == [None, "the file does not exist", None, "the text is empty"]
+        assert table["error"] == [None, "the file does not exist", None, "line 4: the text is empty"]
+
+    def test_captions_left_out_are_told(self, photos: Path, tiny_bundle: Path, tmp_path: Path, capsys: Any) -> None:
+        rows = [{"image": "a.png", "caption": "red"}, {"caption": "a red circle"}]
+        (photos / "rows.jsonl").write_text("\n".join(json.dumps(row) for row in rows))
+        out = tmp_path / "v.npz"
+        command = ["embed", str(photos / "rows.jsonl"), "--bundle", str(tiny_bundle), "--out", str(out)]
+        assert main(command) == 0
+        assert "embedded 2 items, 1 caption beside pictures left out, 0 failed" in capsys.readouterr().err
+        assert list(np.load(out)["ids"]) == ["a.png", "line-2"]
+        assert main([*command, "--json"]) == 0
+        assert json.loads(capsys.readouterr().out)["captions_left_out"] == 1
 
     @pytest.mark.parametrize("suffix", [".npz", ".parquet"])
     def test_texts_that_were_cut_are_marked_and_counted(

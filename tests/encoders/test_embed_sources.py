@@ -122,12 +122,15 @@ class TestJsonl:
             ("{", "not JSON"),
             ("[" * 100_000, "not JSON"),
             ("[1]", "not an object"),
-            ({}, "either image or text"),
-            ({"id": "a"}, "either image or text"),
-            ({"image": "a", "text": "b"}, "exclude each other"),
-            ({"image": ""}, "either image or text"),
-            ({"image": 3}, "image must be a string"),
-            ({"text": ["a"]}, "text must be a string"),
+            ({}, "neither 'image' nor 'text'"),
+            ({"id": "a"}, "neither 'image' nor 'text'"),
+            ({"image": ""}, "neither 'image' nor 'text'"),
+            ({"text": ""}, "the text is empty"),
+            ({"caption": ""}, "the caption is empty"),
+            ({"caption": "a", "text": "b"}, "they differ"),
+            ({"image": 3}, "'image' is not text"),
+            ({"text": ["a"]}, "'text' is not text"),
+            ({"image": "a", "caption": ["a"]}, "'caption' is not text"),
             ({"text": "a", "id": ""}, "id must be"),
             ({"text": "a", "id": [1]}, "id must be"),
             ({"text": "a", "id": True}, "id must be"),
@@ -151,6 +154,21 @@ class TestJsonl:
         source = JsonlSource(file)
         assert [item.id for item in source] == ["a.png"]
         assert source.skipped == 4
+
+    def test_a_caption_is_a_text(self, tmp_path: Path) -> None:
+        assert self.rows(tmp_path, {"caption": "a dog"}, {"caption": "a cat", "text": "a cat"}) == [
+            SourceItem("line-1", text="a dog"),
+            SourceItem("line-2", text="a cat"),
+        ]
+
+    def test_a_caption_beside_a_picture_is_left_out_and_counted(self, tmp_path: Path) -> None:
+        file = tmp_path / "rows.jsonl"
+        rows = [{"image": "a.png", "caption": "a"}, {"image": "b.png", "text": "b"}, {"image": "c.png", "caption": ""}]
+        file.write_text("\n".join(json.dumps(row) for row in rows))
+        source = JsonlSource(file)
+        for _ in range(2):
+            assert [(item.id, item.text) for item in source] == [("a.png", None), ("b.png", None), ("c.png", None)]
+            assert source.captions_left_out == 2
 
     def test_an_id_used_for_something_else_is_a_problem(self, tmp_path: Path) -> None:
         first, second = self.rows(tmp_path, {"text": "x", "id": "a"}, {"text": "y", "id": "a"})
