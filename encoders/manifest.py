@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
@@ -13,6 +12,7 @@ SCHEMA_VERSION = 1
 MANIFEST_NAME = "bundle.json"
 
 Precision = Literal["fp32", "fp16", "int8"]
+_LARGE = 1e6
 NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$"
 _ROUNDING = 1e-6
 Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
@@ -41,7 +41,8 @@ class PreprocessSpec(_Frozen):
 
     @model_validator(mode="after")
     def _numbers_make_sense(self) -> Self:
-        if not all(math.isfinite(value) for value in (*self.mean, *self.std)) or min(self.std) <= 0:
+        # Pixels lie between 0 and 1: numbers far beyond would only overflow.
+        if not all(abs(value) < _LARGE for value in (*self.mean, *self.std)) or min(self.std) < 1 / _LARGE:
             msg = "mean and std must be finite, and std above zero"
             raise ValueError(msg)
         if self.resize_mode == "shortest" and self.resize_size < self.size:

@@ -86,7 +86,14 @@ def test_descriptions_of_a_tower_do_not() -> None:
 
 
 @pytest.mark.parametrize(
-    "change", [{"size": 0}, {"resize_size": 31}, {"std": (0.5, 0.0, 0.5)}, {"mean": (float("nan"), 0.5, 0.5)}]
+    "change",
+    [
+        {"size": 0},
+        {"resize_size": 31},
+        {"std": (0.5, 0.0, 0.5)},
+        {"std": (1e-300,) * 3},
+        {"mean": (float("nan"), 0.5, 0.5)},
+    ],
 )
 def test_preprocessing_that_could_not_run_is_refused(change: dict[str, Any]) -> None:
     with pytest.raises(ValidationError):

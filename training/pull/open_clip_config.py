@@ -10,6 +10,7 @@ from typing import Any, Final, get_args
 
 from twinlens.encoders.clean_text import Clean
 from twinlens.training.export.errors import ExportError
+from twinlens.training.pull.layer_counts import refuse_endless_layers
 from twinlens.training.tokenizers import CLIP_VOCABULARY_SIZE
 
 CONFIG_NAME: Final = "open_clip_config.json"
@@ -96,6 +97,7 @@ def from_file(name: str, path: Path) -> OpenClipConfig:
     parts = [model_cfg.get(part) for part in ("vision_cfg", "text_cfg")] if isinstance(model_cfg, dict) else [None]
     if not all(isinstance(part, dict) for part in parts) or "embed_dim" not in model_cfg:
         raise ExportError(f"{path} is not an open_clip model configuration (embed_dim, vision_cfg, text_cfg)")
+    refuse_endless_layers(model_cfg, path)
     preprocess_cfg = loaded.get("preprocess_cfg") or {}
     return OpenClipConfig(name, model_cfg, preprocess_cfg, path.parent if path.name == CONFIG_NAME else None)
 

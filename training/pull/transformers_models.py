@@ -14,6 +14,7 @@ import torch
 from twinlens.training.errors import first_line
 from twinlens.training.export.errors import ExportError
 from twinlens.training.export.towers import frozen
+from twinlens.training.pull.layer_counts import refuse_endless_layers
 
 _INSTALL_HINT = "pip install 'twinlens[huggingface]'"
 # Buffers that a model makes itself, and that older checkpoints store.
@@ -49,6 +50,7 @@ def load_model(folder: Path, class_name: str, name: str, **options: Any) -> Any:
     """
     library = transformers()
     refuse_own_code(folder, name)
+    refuse_endless_layers(read_json(folder / "config.json"), name)
     if not any(folder.glob("*.safetensors")) and not any(folder.glob("*.bin")):
         raise ExportError(f"{name} holds no weights (model.safetensors or pytorch_model.bin)")
     try:
@@ -62,7 +64,7 @@ def load_model(folder: Path, class_name: str, name: str, **options: Any) -> Any:
                 **options,
             )
     except Exception as error:  # transformers, safetensors, torch and the system each raise their own
-        raise ExportError(f"transformers cannot load {name} as {class_name}: {first_line(error)}") from error
+        raise ExportError(f"transformers cannot load {name} as {class_name}: {_reason(error)}") from error
     missing = sorted(key for key in info["missing_keys"] if not key.endswith(_MADE_BY_THE_MODEL))
     wrong = sorted(str(key) for key in info.get("mismatched_keys", ()))
     if missing or wrong:
@@ -72,6 +74,16 @@ def load_model(folder: Path, class_name: str, name: str, **options: Any) -> Any:
             f"the weights of {name} do not fit {class_name}: {what}" + (f" (and {more} more)" if more else "")
         )
     return frozen(model)
+
+
+def _reason(error: Exception) -> str:
+    """Without advice to switch off what protects, and without pointers to a report that nobody saw."""
+    reason = first_line(error)
+    if "weights only" in reason.lower().replace("_", " "):
+        return "its weights are not a file of plain tensors"
+    if "ignore_mismatched_sizes" in reason:
+        return "its weights have other shapes than its configuration says"
+    return reason
 
 
 def read_json(path: Path) -> dict[str, Any]:

@@ -76,6 +76,31 @@ def test_a_folder_with_code_of_its_own_is_refused(tmp_path: Path) -> None:
         pull(f"hf:{tmp_path}", tmp_path / "bundle")
 
 
+@pytest.mark.parametrize("name", ["config.json", "open_clip_config.json"])
+def test_a_configuration_of_endless_layers_is_refused_before_it_is_built(name: str, tmp_path: Path) -> None:
+    tiny_hugging_face.hf_vit(tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    config |= {"num_hidden_layers": 10**9}
+    if name != "config.json":
+        config = {"embed_dim": 16, "vision_cfg": {"layers": [1, 10**9]}, "text_cfg": {}}
+    (tmp_path / name).write_text(json.dumps(config))
+    with pytest.raises(ExportError, match=r"asks for 1,000,000,000 layers .* at most 2,000 can be built"):
+        pull(f"hf:{tmp_path}", tmp_path / "bundle")
+
+
+def test_weights_of_other_shapes_and_pickles_are_refused_without_advice_to_switch_that_off(tmp_path: Path) -> None:
+    tiny_hugging_face.hf_vit(tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps(config | {"image_size": 64}))
+    with pytest.raises(ExportError, match=r"its weights have other shapes than its configuration says$"):
+        pull(f"hf:{tmp_path}", tmp_path / "bundle")
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    (tmp_path / "model.safetensors").unlink()
+    torch.save({"code": open}, tmp_path / "pytorch_model.bin")
+    with pytest.raises(ExportError, match=r"its weights are not a file of plain tensors$"):
+        pull(f"hf:{tmp_path}", tmp_path / "bundle")
+
+
 def test_pictures_of_another_size_than_the_tower_takes_are_refused(tmp_path: Path) -> None:
     tiny_hugging_face.hf_vit(tmp_path)
     prepared = json.loads((tmp_path / "preprocessor_config.json").read_text())
