@@ -34,6 +34,7 @@ def connect(
     bundle: str | os.PathLike[str] | None = None,
     *,
     create: bool = False,
+    way_out: str = "`twinlens ingest` makes one",
     timeout_s: float | None = TIMEOUT_S,
 ) -> Iterator[Client]:
     """A client of the server that the options name: `--server`, else `--local`/`--bundle`, else TWINLENS_SERVER.
@@ -43,6 +44,7 @@ def connect(
         local: A data folder to serve from this process while the block lasts.
         bundle: The bundle to serve it with, a folder or an address; alone, a temporary data folder is served.
         create: Make the data folder if it is missing; otherwise that is an error.
+        way_out: What the error advises.
         timeout_s: Deadline of each call that asks, in seconds; None waits for ever.
 
     Raises:
@@ -66,7 +68,8 @@ def connect(
         if folder is None or (folder is local and create) or (folder is bundle and "://" in os.fspath(folder)):
             continue
         if not Path(folder).is_dir():
-            raise TwinlensError("NOT_FOUND", f"no such folder: {os.fspath(folder)} ({option})")
+            hint = f"; {way_out}" if folder is local else ""
+            raise TwinlensError("NOT_FOUND", f"no such folder: {os.fspath(folder)} ({option}){hint}")
     if not _local:
         raise TwinlensError("FAILED_PRECONDITION", "--local needs the twinlens command, which brings the server along")
     data = None if local is None else Path(local)

@@ -15,6 +15,8 @@ from twinlens.client.types import Classification, Collection, Hit, Item
 if TYPE_CHECKING:
     from rich.console import Console
 
+_CAPTION = 200
+
 
 def hit_table(title: str, answers: Sequence[tuple[str, Sequence[Hit]]], *, captions: bool | None = None) -> Table:
     """One block of rows a query: rank, score and id of its hits.
@@ -40,7 +42,7 @@ def hit_table(title: str, answers: Sequence[tuple[str, Sequence[Hit]]], *, capti
             if several:
                 cells.insert(0, _plain(query) if rank == 1 else "")
             if with_captions:
-                cells.append(_plain(hit.caption))
+                cells.append(_plain(_shortened(hit.caption)))
             table.add_row(*cells)
         if several and not hits:
             table.add_row(_plain(query), "", "", "no hits")
@@ -107,12 +109,12 @@ def item_table(items: Sequence[Item]) -> Table:
         table.add_column(name, overflow="fold")
     for item in items:
         updated = f"{item.update_time:%Y-%m-%d %H:%M} UTC"
-        table.add_row(_plain(item.id), _plain(item.caption), _plain(item.uri), updated)
+        table.add_row(_plain(item.id), _plain(_shortened(item.caption)), _plain(item.uri), updated)
     return table
 
 
 def stdout_console() -> Console:
-    """Where tables go. Without a terminal lines may be as long as they must, so that nothing is cut or folded."""
+    """Where tables go. Without a terminal lines may be as long as they must, so that nothing is folded."""
     from rich.console import Console  # noqa: PLC0415
 
     console = Console(soft_wrap=False, highlight=False)
@@ -128,6 +130,11 @@ def _table(title: str) -> Table:
         box=box.SIMPLE_HEAD,
         pad_edge=False,
     )
+
+
+def _shortened(caption: str) -> str:
+    """A caption's beginning: without a terminal the longest decides how wide all rows are. --json has all of it."""
+    return caption if len(caption) <= _CAPTION else caption[: _CAPTION - 1] + "…"
 
 
 def _plain(text: str) -> Text:

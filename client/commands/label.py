@@ -63,6 +63,7 @@ def label(
 
     Columns: id (the path below FOLDER), path, label, probability, cosine, labels (the best --top-k of them), error.
     Pictures that cannot be read are rows with an error; the exit code is 0 if at least one picture was labelled.
+    No collection is needed: --bundle alone will do, and a --local folder that is missing is made if --bundle is given.
     """
     choices = _labels(labels, labels_file)
     if out is not None:
@@ -78,7 +79,14 @@ def label(
     opened = open_sink(out) if out is not None else _stdout_sink(as_json)
     with (
         # No deadline: before the first picture the server embeds all prompts, which may be tens of thousands.
-        connect(server, local, bundle, timeout_s=None) as client,
+        connect(
+            server,
+            local,
+            bundle,
+            create=bundle is not None,
+            way_out="labelling needs none: give --bundle instead",
+            timeout_s=None,
+        ) as client,
         opened as sink,
         progress("labelled", lambda: sum(1 for _ in walk_images(folder))) as shown,
     ):

@@ -24,7 +24,8 @@ Bundle: TypeAlias = Annotated[
     typer.Option(
         "--bundle",
         metavar="DIR|ADDRESS",
-        help="With --local: the encoder bundle, a folder or an address. Default: what DIR was last used with.",
+        help="The encoder bundle, a folder or an address. Default: what --local was last used with. Without --local "
+        "nothing is kept.",
     ),
 ]
 CollectionName: TypeAlias = Annotated[

@@ -21,7 +21,7 @@ def print_json(value: Any, *, indent: int | None = 2) -> None:
 
 
 def print_table(table: Table) -> None:
-    """A table; without a terminal as plain text, nothing cut."""
+    """A table; without a terminal as plain text, nothing folded."""
     stdout_console().print(table)
     sys.stdout.flush()
 

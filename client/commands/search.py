@@ -82,16 +82,30 @@ def search(
         if found.error is not None:
             raise error_of_call(found.error)
         hits = list(found.hits)
+        elsewhere = "" if hits else _elsewhere(client, collection, modality)
         if save_sheet is not None:
             _save_sheet(client, collection, _title(text, image, item, negative or []), image, hits, save_sheet)
     if found.truncated:
         print_line(stderr_console(), "the text is longer than the model reads: only its beginning was looked for")
+    if elsewhere:
+        print_line(stderr_console(), elsewhere)
     if as_json:
         print_json({"collection": collection, "hits": hits, "truncated": found.truncated})
     elif hits:
         print_table(hit_table(_title(text, image, item, negative or []), [("", hits)]))
     else:
         typer.echo("no hits")
+
+
+def _elsewhere(client: Client, collection: str, modality: ModalityName) -> str:
+    """Where there is something to find; empty unless the collection holds only the other modality."""
+    held = client.get_collection(collection)
+    pictures, texts = held.image_vector_count, held.text_vector_count
+    if modality is ModalityName.image and texts and not pictures:
+        return "the collection holds no pictures; try --modality text"
+    if modality is ModalityName.text and pictures and not texts:
+        return "the collection holds no texts; try --modality image"
+    return ""
 
 
 def _title(text: str | None, image: Path | None, item: str | None, negative: list[str]) -> str:

@@ -152,6 +152,45 @@ def test_a_file_of_captions_and_metadata_is_stored(
     assert json.loads(run("collections", "get", "captions", "twice", *where).out)["caption"] == "green"
 
 
+@pytest.mark.parametrize(("held", "asked", "said"), [("caption", "image", "pictures"), ("image", "text", "texts")])
+def test_a_search_among_what_the_collection_does_not_hold_says_what_it_holds(
+    run: Callable[..., Ran], local: tuple[object, ...], pictures: Path, held: str, asked: str, said: str
+) -> None:
+    (pictures / "rows.jsonl").write_text(json.dumps({held: "red.png"}))
+    assert run("ingest", pictures / "rows.jsonl", "-c", "c", *local).code == 0
+    search = ("search", "red", "-c", "c", *local, "--modality")
+    other = "text" if held == "caption" else "image"
+    missed = run(*search, asked)
+    assert (missed.code, missed.out) == (0, "no hits\n")
+    assert missed.err == f"the collection holds no {said}; try --modality {other}\n"
+    assert run(*search, asked, "--json").err == missed.err
+    assert run(*search, other).err == ""
+    assert run(*search, other, "--min-score", 1.5).err == ""
+
+
+def test_a_long_caption_is_shortened_in_tables_only(
+    run: Callable[..., Ran], local: tuple[object, ...], tmp_path: Path
+) -> None:
+    caption = "a red wall " * 1000
+    (tmp_path / "rows.jsonl").write_text(json.dumps({"caption": caption, "id": "a"}))
+    assert run("ingest", tmp_path / "rows.jsonl", "-c", "c", *local).code == 0
+    search = ("search", "red", "-c", "c", "--modality", "text", *local)
+    for table in (run(*search).out, run("collections", "items", "c", *local).out):
+        assert f"{caption[:199]}…" in table
+        assert max(map(len, table.splitlines())) < 300
+    assert run(*search, "--json").json["hits"][0]["caption"] == caption
+
+
+def test_labels_need_no_data_folder(run: Callable[..., Ran], tiny_bundle: Path, pictures: Path, tmp_path: Path) -> None:
+    label = ("label", pictures, "--labels", "red,blue")
+    alone = run(*label, "--bundle", tiny_bundle)
+    assert "red.png\tred\t" in alone.out
+    new = ("--local", tmp_path / "new" / "data")
+    assert "; labelling needs none: give --bundle instead" in run(*label, *new).failed()
+    assert run(*label, *new, "--bundle", tiny_bundle).out == alone.out
+    assert run(*label, *new).out == alone.out
+
+
 @pytest.mark.parametrize("form", [".jsonl", ".csv", ".parquet"])
 def test_a_folder_is_labelled(
     run: Callable[..., Ran], tiny_bundle: Path, pictures: Path, tmp_path: Path, form: str
@@ -366,7 +405,7 @@ def test_a_data_folder_that_is_missing_is_made_by_ingest_only(
     run: Callable[..., Ran], tiny_bundle: Path, pictures: Path, tmp_path: Path
 ) -> None:
     missing = ("--local", tmp_path / "missing", "--bundle", tiny_bundle)
-    assert "no such folder" in run("search", "red", "-c", "photos", *missing).failed()
+    assert "; `twinlens ingest` makes one" in run("search", "red", "-c", "photos", *missing).failed()
     assert not (tmp_path / "missing").exists()
     assert run("ingest", pictures, "-c", "photos", *missing).code == 0
 
