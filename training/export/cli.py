@@ -46,10 +46,14 @@ def starter(
     with for_people():
         from twinlens.training.starter.build import build_starter, existing_starter
 
-        existing = existing_starter(out)
-        if existing is None:
+        def make(destination: Path) -> Manifest:
             typer.echo("building the starter encoder (about half a minute)", err=True)
-        manifest = existing or with_variants(build_starter, out, VariantsAsked(variants, photos, texts, labels))
+            return build_starter(destination)
+
+        existing = existing_starter(out)
+        if existing is not None and variants is not None:
+            typer.echo(f"warning: no variants are made, {out} is there already: `twinlens quantize` does", err=True)
+        manifest = existing or with_variants(make, out, VariantsAsked(variants, photos, texts, labels))
         _report(manifest, out, as_json=as_json, existed=existing is not None)
 
 
@@ -93,7 +97,7 @@ def pull(
     """
     with for_people():
         from twinlens.training.pull.families import pull as run
-        from twinlens.training.pull.source import Choices
+        from twinlens.training.pull.source import Choices, parse_source
 
         bundle_name, bundle_version = bundle_name_and_version(name, version, out)
 
@@ -107,7 +111,8 @@ def pull(
                 say=lambda line: typer.echo(f"warning: {line}", err=True),
             )
 
-        manifest = with_variants(make, out, VariantsAsked(variants, photos, texts, labels))
+        asked = VariantsAsked(variants, photos, texts, labels)
+        manifest = with_variants(make, out, asked, perhaps_without_images=parse_source(source).family == "hf")
         _report(manifest, out, as_json=as_json)
 
 

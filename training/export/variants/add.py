@@ -10,12 +10,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from twinlens.encoders.bundle import read_manifest
 from twinlens.encoders.encoder import Encoder, tower_files
 from twinlens.encoders.manifest import NAME_PATTERN, Manifest, Precision, TowerFiles
 from twinlens.encoders.publish import BundleDraft, publish
 from twinlens.encoders.runtime import Tower
 from twinlens.training.export.errors import ExportError
 from twinlens.training.export.variants.calibration import CalibrationData
+from twinlens.training.export.variants.enough import refuse_too_little
 from twinlens.training.export.variants.make import REDUCED, Maker
 from twinlens.training.export.variants.report import Outcome, VariantReport, data_for_people
 from twinlens.training.export.variants.samples import Samples, prepare_samples
@@ -63,8 +65,9 @@ def add_variants(
     refuse_used(out)
     if version is not None and not re.fullmatch(NAME_PATTERN, version):
         raise ExportError(f"no bundle can have the version {version!r}: letters, digits, '.', '_' and '-' only")
+    manifest = read_manifest(bundle)
+    refuse_too_little(calibration, image=manifest.image is not None, text=manifest.text is not None)
     encoder = Encoder.load(bundle, provider="cpu")
-    manifest = encoder.manifest
     with _room_beside(out) as folder:
         scratch, staging = folder / "scratch", folder / "bundle"
         scratch.mkdir()

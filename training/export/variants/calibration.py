@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os.path
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -61,8 +62,8 @@ def read_calibration(
     """Finds the data in folders and files.
 
     Args:
-        photos: Folders of pictures. A `captions.jsonl` in one (rows of `image` and `caption`) says which pictures
-            count and what they show.
+        photos: Folders of pictures. A `captions.jsonl` in one (rows of `image` and `caption`) says what pictures show;
+            those that no row names count, too.
         texts: A file with one text a line, or JSONL rows with `caption` or `text`.
         labels: Folders with a `labels.jsonl` (rows of `image` and `label`) or one subfolder for each class.
 
@@ -79,15 +80,16 @@ def read_calibration(
 
 def _photos(folder: Path) -> list[Photo]:
     _require_folder(folder)
+    captions: dict[str, list[str]] = {}
     if (folder / CAPTIONS).is_file():
-        captions: dict[str, list[str]] = {}
         for row in _rows(folder / CAPTIONS, ("image", "caption")):
-            captions.setdefault(row["image"], []).append(row["caption"])
-        return [Photo(folder / image, tuple(lines)) for image, lines in captions.items()]
-    found = [Photo(item.image) for item in FolderSource(folder) if item.image is not None]
-    if not found:
+            captions.setdefault(os.path.normpath(folder / row["image"]), []).append(row["caption"])
+    for item in FolderSource(folder):
+        if item.image is not None:
+            captions.setdefault(os.path.normpath(item.image), [])
+    if not captions:
         raise ExportError(f"no pictures in {folder}")
-    return found
+    return [Photo(Path(image), tuple(lines)) for image, lines in captions.items()]
 
 
 def _texts(file: Path) -> tuple[str, ...]:

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from twinlens.training.errors import TrainingRoomError, first_line
+
 if TYPE_CHECKING:
     from twinlens.encoders.manifest import Manifest
 
@@ -67,34 +69,49 @@ def parse_variants(names: Sequence[str]) -> list[Literal["int8", "fp16"]]:
     return found
 
 
-def with_variants(make: Callable[[Path], Manifest], out: Path, asked: VariantsAsked) -> Manifest:
+def with_variants(
+    make: Callable[[Path], Manifest], out: Path, asked: VariantsAsked, *, perhaps_without_images: bool = False
+) -> Manifest:
     """Makes a bundle at `out`, with the variants that were asked for and pass.
+
+    Once `make` has done its work the bundle is published, whatever goes wrong with the variants: a warning says what.
 
     Args:
         make: Publishes the fp32 bundle in the folder it is given.
         out: The bundle's folder.
         asked: Without names, `make` alone is called.
+        perhaps_without_images: Whether the model may be one of texts alone, so that no `--photos` is not yet wrong.
 
     Raises:
-        ExportError: as `add_variants`, and whatever `make` raises.
+        ExportError: before `make` is called, if the folder is in use or the data cannot be enough; and whatever `make`
+            raises.
     """
     if asked.names is None:
         return make(out)
     from twinlens.encoders.bundle import read_manifest  # noqa: PLC0415 - heavy, and seldom needed
+    from twinlens.encoders.errors import BundleError  # noqa: PLC0415
     from twinlens.encoders.manifest import MANIFEST_NAME  # noqa: PLC0415
     from twinlens.encoders.publish import copy_bundle  # noqa: PLC0415
     from twinlens.training.export.variants.add import add_variants, refuse_used  # noqa: PLC0415
     from twinlens.training.export.variants.calibration import read_calibration  # noqa: PLC0415
+    from twinlens.training.export.variants.enough import refuse_too_little  # noqa: PLC0415
 
     wanted = parse_variants([asked.names])
     refuse_used(out)
     data = read_calibration(asked.photos or (), asked.texts, asked.labels or ())
+    refuse_too_little(data, image=bool(asked.photos) or not perhaps_without_images)
     out.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=out.parent, prefix=f".{out.name}.", ignore_cleanup_errors=True) as folder:
         plain = Path(folder) / out.name
         make(plain)
-        report = add_variants(plain, out, wanted, data, say=lambda line: typer.echo(line, err=True))
-        if report.manifest is not None:
-            return report.manifest
-        typer.echo("no variant passed: the bundle has its fp32 files only", err=True)
+        try:
+            report = add_variants(plain, out, wanted, data, say=lambda line: typer.echo(line, err=True))
+        except Exception as error:
+            expected = isinstance(error, (TrainingRoomError, BundleError, OSError))
+            kind = "" if expected else f"{type(error).__name__}: "
+            typer.echo(f"warning: no variants, the bundle has its fp32 files only: {kind}{first_line(error)}", err=True)
+        else:
+            if report.manifest is not None:
+                return report.manifest
+            typer.echo("warning: no variant passed, the bundle has its fp32 files only", err=True)
         return copy_bundle(read_manifest(plain), (plain / MANIFEST_NAME).read_bytes(), plain, out)

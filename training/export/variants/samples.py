@@ -18,8 +18,14 @@ from twinlens.encoders.cpus import allowed_cpus
 from twinlens.encoders.encoder import Encoder
 from twinlens.encoders.errors import InvalidImage, InvalidText
 from twinlens.encoders.tokenise import TokenisedText
-from twinlens.training.export.errors import ExportError
 from twinlens.training.export.variants.calibration import CalibrationData, LabelledSet, Photo
+from twinlens.training.export.variants.enough import (
+    MIN_CALIBRATION_ITEMS,
+    MIN_GATE_ITEMS,
+    MIN_ITEMS,
+    too_few,
+    too_few_labelled,
+)
 from twinlens.training.export.variants.sentences import varied_sentences
 
 # What a tower is calibrated on, at most: more changes nothing in the figures of the starter.
@@ -27,15 +33,12 @@ CALIBRATION_PHOTOS = 128
 CALIBRATION_TEXTS = 256
 # What judges, at most, from one set.
 _GATE_ITEMS = 1000
-# Fewer held-out items say nothing about half a point of recall: one of 64 is 1.6 points.
-MIN_GATE_ITEMS = 64
-MIN_CALIBRATION_ITEMS = 32
 _BUILT_IN_TEXTS = 512
 # Beside the user's own, so that ranges hold for other texts, too.
 _MORE_TEXTS = 64
 # So many texts are joined to longer ones: what is short only says nothing about what fills the window.
 _JOINED = (4, 4, 4, 40, 40, 40)
-# Pictures looked at, at most; of more, those whose names' digests come first.
+# Pictures looked at, at most; of more, those with captions and then those whose names' digests come first.
 _MOST_PHOTOS = 2000
 # So many of 64 bits may differ between copies: bits at the mean flip when a picture is saved again.
 _SAME_BITS = 4
@@ -125,6 +128,10 @@ def prepare_samples(encoder: Encoder, data: CalibrationData, folder: Path) -> Sa
         for place, row in enumerate(rest[:_GATE_ITEMS]):
             captions += [(caption, place) for caption in photos[kept[row]].captions]
         texts += [caption for row in first for caption in photos[kept[row]].captions]
+        if len(captions) < MIN_GATE_ITEMS:
+            # Recall over a handful of captions says nothing: they are texts like others.
+            texts += [caption for caption, _ in captions]
+            captions = []
         if manifest.text is not None:
             labelled = [_label(encoder, pictures, labels, marks[first]) for labels in data.labelled]
     calibration_texts: list[TokenisedText] = []
@@ -138,14 +145,13 @@ def prepare_samples(encoder: Encoder, data: CalibrationData, folder: Path) -> Sa
                 gate_texts.append(tokens)
                 caption_of.append(place)
         free = list(dict.fromkeys(text for text in texts if _words(text) not in judging))
-        if not captions and not texts:
-            free = varied_sentences(_BUILT_IN_TEXTS)
+        own = bool(data.texts) or len(free) >= (MIN_CALIBRATION_ITEMS if captions else MIN_ITEMS)
+        if not own:
+            free += varied_sentences(_BUILT_IN_TEXTS)
         # Captions judge already where there are enough; otherwise the texts are split as the pictures are.
-        first, rest = _split(
-            [_words(text) for text in free], CALIBRATION_TEXTS, all_of_it=len(captions) >= MIN_GATE_ITEMS
-        )
+        first, rest = _split([_words(text) for text in free], CALIBRATION_TEXTS, all_of_it=bool(captions))
         chosen = [free[i] for i in first]
-        every = [*chosen, *_joined(chosen), *(varied_sentences(_MORE_TEXTS) if texts or captions else ())]
+        every = [*chosen, *_joined(chosen), *(varied_sentences(_MORE_TEXTS) if own else ())]
         calibration_texts = [
             tokens for text in every if _words(text) not in judging and (tokens := _tokens(encoder, text)) is not None
         ]
@@ -205,9 +211,7 @@ def _label(encoder: Encoder, pictures: _Pictures, labels: LabelledSet, marks: ND
     apart = np.bitwise_count(_marks(pixels)[:, None] ^ marks[None, :]).min(axis=1, initial=64) > _SAME_BITS
     free = np.flatnonzero(apart)
     if len(free) < MIN_GATE_ITEMS:
-        raise ExportError(
-            f"{labels.name} has {len(free)} labelled pictures of use, at least {MIN_GATE_ITEMS} are needed"
-        )
+        raise too_few_labelled(labels.name, len(free))
     return Labelled(
         labels.name,
         Pixels(pixels, free),
@@ -232,7 +236,8 @@ def _split(marks: Sequence[bytes], most: int, *, all_of_it: bool = False) -> tup
 def _some(photos: Sequence[Photo]) -> list[Photo]:
     if len(photos) <= _MOST_PHOTOS:
         return list(photos)
-    return sorted(photos, key=lambda photo: hashlib.sha256(photo.path.name.encode()).digest())[:_MOST_PHOTOS]
+    chosen = sorted(photos, key=lambda photo: hashlib.sha256(os.fsencode(photo.path.name)).digest())
+    return sorted(chosen, key=lambda photo: not photo.captions)[:_MOST_PHOTOS]
 
 
 def _marks(pixels: NDArray[np.float32]) -> NDArray[np.uint64]:
@@ -275,11 +280,10 @@ def _tokens(encoder: Encoder, text: str) -> TokenisedText | None:
 
 def _require(calibration: int, gate: int, total: int, what: str, option: str) -> None:
     if calibration < MIN_CALIBRATION_ITEMS or gate < MIN_GATE_ITEMS:
-        least = max(3 * MIN_CALIBRATION_ITEMS, MIN_CALIBRATION_ITEMS + MIN_GATE_ITEMS)
-        found = f"{total} {what} are too few to calibrate on and to judge by"
-        if total >= least:
-            found = f"of {total} {what}, {calibration} can calibrate and {gate} judge, for others are alike or no use"
-        raise ExportError(f"{found}: give at least {least} different ones ({option}); several hundred are better")
+        if total < MIN_ITEMS:
+            raise too_few(f"{total} {what}", option)
+        useless = f"{calibration} can calibrate and {gate} judge, for others are alike or no use"
+        raise too_few(f"of {total} {what},", option, useless)
 
 
 def by_length(tokens: Iterable[TokenisedText], most: int = 32) -> Iterator[list[TokenisedText]]:

@@ -10,6 +10,8 @@ from twinlens.__main__ import main
 from twinlens.encoders.bundle import read_manifest
 from twinlens.encoders.manifest import Manifest
 from twinlens.training.export import checkpoint_bundle
+from twinlens.training.export.errors import ExportError
+from twinlens.training.export.variants import add
 from twinlens.training.export.variants.options import VariantsAsked, with_variants
 
 
@@ -60,7 +62,7 @@ def test_it_ends_with_1_and_writes_nothing_if_nothing_passes(
     [
         (
             [],
-            "0 pictures that can be read are too few to calibrate on and to judge by: give at least 96 different ones ",
+            "0 pictures are too few to calibrate on and to judge by: give at least 96 different ones (--photos)",
         ),
         (["--photos", "gone"], "gone is not there"),
         (["--precision", "int4"], "there is no variant 'int4': int8 and fp16 can be made"),
@@ -115,5 +117,91 @@ def test_an_export_whose_variants_all_fail_still_gives_the_bundle(
     assert set(manifest.image.files.by_precision()) == {"fp32"}
     error = capsys.readouterr().err
     assert "image int8 NOT WRITTEN: with 1 nodes in fp32, worst cosine" in error
-    assert "no variant passed: the bundle has its fp32 files only" in error
+    assert "warning: no variant passed, the bundle has its fp32 files only" in error
+    assert main(["models", "verify", str(tmp_path / "1")]) == 0
+
+
+@pytest.mark.parametrize("command", ["starter", "pull", "export"])
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        ([], "0 pictures are too few to calibrate on and to judge by: give at least 96 different ones (--photos)"),
+        (["--photos", "gone"], "gone is not there"),
+        (["--photos", "PHOTOS", "--texts", "few.txt"], "2 texts are too few"),
+        (["--photos", "PHOTOS", "--labels", "few"], "few has 4 labelled pictures of use, at least 64 are needed"),
+    ],
+)
+def test_data_that_cannot_be_enough_is_refused_before_a_model_is_built(
+    command: str,
+    arguments: list[str],
+    line: str,
+    photos: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def build(*_: object, **__: object) -> Manifest:
+        raise AssertionError
+
+    for place in (
+        "starter.build.build_starter",
+        "pull.families.pull",
+        "export.checkpoint_bundle.export_checkpoint",
+    ):
+        monkeypatch.setattr(f"twinlens.training.{place}", build)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "few.txt").write_text("one\ntwo")
+    for name in ("cat", "dog"):
+        write_pictures(tmp_path / "few" / name, 2)
+    source = {"starter": [], "pull": ["ViT-B-32"], "export": ["checkpoint.pt"]}[command]
+    given = [argument.replace("PHOTOS", str(photos)) for argument in arguments]
+    assert main([command, *source, "--out", "models/x/1", "--variants", "int8", *given]) == 1
+    captured = capsys.readouterr()
+    assert captured.err.startswith(f"twinlens: {line}")
+    assert len(captured.err.splitlines()) == 1
+    assert not (tmp_path / "models").exists()
+
+
+def test_a_model_that_may_have_no_image_tower_is_built_without_pictures(tmp_path: Path) -> None:
+    publish = publish_with(tmp_path / "made", image_graph(), None)
+    built: list[Path] = []
+
+    def make(to: Path) -> Manifest:
+        built.append(to)
+        publish_with(to, image_graph(), None)
+        return publish
+
+    asked = VariantsAsked("int8", None, None, None)
+    with_variants(make, tmp_path / "1", asked, perhaps_without_images=True)
+    assert built, "nobody knows before whether pictures are needed"
+    assert read_manifest(tmp_path / "1").space_id == publish.space_id
+
+
+@pytest.mark.parametrize("error", [ExportError("the graph is strange"), RuntimeError("deep down\nmore")])
+def test_the_fp32_bundle_is_published_whatever_fails_in_making_variants(
+    error: Exception, photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise error
+
+    monkeypatch.setattr(add, "add_variants", fail)
+    asked = VariantsAsked("int8", [photos], None, None)
+    manifest = with_variants(lambda to: publish_with(to, image_graph(), None), tmp_path / "1", asked)
+    assert read_manifest(tmp_path / "1") == manifest
+    assert [path.name for path in tmp_path.iterdir()] == ["1"]
+    told = {"ExportError": "the graph is strange", "RuntimeError": "RuntimeError: deep down"}[type(error).__name__]
+    line = f"warning: no variants, the bundle has its fp32 files only: {told}"
+    assert capsys.readouterr().err.splitlines()[-1] == line
+
+
+def test_pictures_that_nobody_can_read_leave_the_fp32_bundle(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "torn"
+    folder.mkdir()
+    for i in range(100):
+        (folder / f"{i}.jpg").write_bytes(b"\xff\xd8\xff\xe0 torn")
+    asked = VariantsAsked("int8", [folder], None, None)
+    with_variants(lambda to: publish_with(to, image_graph(), None), tmp_path / "1", asked)
+    assert "fp32 files only: 0 pictures that can be read are too few" in capsys.readouterr().err
     assert main(["models", "verify", str(tmp_path / "1")]) == 0

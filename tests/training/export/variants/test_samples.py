@@ -13,6 +13,7 @@ from twinlens.encoders.encoder import Encoder
 from twinlens.encoders.tokenise import TokenisedText
 from twinlens.training.export.errors import ExportError
 from twinlens.training.export.variants.calibration import CalibrationData, read_calibration
+from twinlens.training.export.variants.enough import refuse_too_little
 from twinlens.training.export.variants.samples import Pixels, Samples, by_length, prepare_samples
 from twinlens.training.export.variants.sentences import varied_sentences
 
@@ -97,11 +98,36 @@ def test_texts_that_are_all_short_are_calibrated_on_in_longer_rows_too(encoder: 
 
 def test_a_few_captions_leave_the_judging_to_other_texts(encoder: Encoder, tmp_path: Path) -> None:
     plain = write_pictures(tmp_path / "plain", 120)
-    few = write_pictures(tmp_path / "few", 12, seed=3, captions=True)
+    few = write_pictures(tmp_path / "few", 60, seed=3, captions=True)
     (tmp_path / "texts.txt").write_text("\n".join(f"text {i} of a cat" for i in range(200)))
     samples = split(encoder, read_calibration([plain, few], tmp_path / "texts.txt"), tmp_path / "scratch")
-    assert 0 < len(samples.caption_of) < 12
+    assert len(samples.caption_of) == 0, "recall over fewer than 64 says little; neighbours judge instead"
     assert len(samples.gate_texts) > 130
+
+
+def test_pictures_without_a_caption_count_beside_those_with_one(encoder: Encoder, tmp_path: Path) -> None:
+    folder = write_pictures(tmp_path / "photos", 120)
+    names = sorted(file.name for file in folder.glob("*.png"))
+    row = {"image": f"./{names[5]}", "caption": "a lone caption"}
+    (folder / "captions.jsonl").write_text(json.dumps(row))
+    data = read_calibration([folder])
+    assert sorted(photo.path.name for photo in data.photos) == names
+    assert [photo.captions for photo in data.photos if photo.captions] == [("a lone caption",)]
+    samples = split(encoder, data, tmp_path / "scratch")
+    assert len(samples.calibration_pixels) + len(samples.gate_pixels) == 120
+    assert len(samples.caption_of) == 0
+    assert len(samples.calibration_texts) + len(samples.gate_texts) == 513 + 6, (
+        "the program's own sentences and the caption, each on one side, and six that are joined"
+    )
+
+
+def test_captions_named_for_pictures_that_are_gone_do_not_count(tmp_path: Path) -> None:
+    rows_ = [{"image": f"{i}.jpg", "caption": "x"} for i in range(200)]
+    (tmp_path / "captions.jsonl").write_text("\n".join(map(json.dumps, rows_)))
+    data = read_calibration([tmp_path])
+    with pytest.raises(ExportError, match=r"^0 pictures \(200 more are named and not there\) are too few"):
+        refuse_too_little(data)
+    refuse_too_little(data, image=False)
 
 
 def test_prompts_that_judge_never_calibrate(encoder: Encoder, tmp_path: Path) -> None:
