@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from twinlens.training.export.errors import ExportError
+from twinlens.training.hub import hub_snapshot
 from twinlens.training.pull import hugging_face_pairs, hugging_face_vision, sentence_transformers
-from twinlens.training.pull.hub import hub_snapshot
 from twinlens.training.pull.open_clip_config import CONFIG_NAME, from_file
 from twinlens.training.pull.open_clip_models import open_clip_from
 from twinlens.training.pull.pulled import PulledTowers, Say

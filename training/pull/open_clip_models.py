@@ -11,10 +11,11 @@ from torch import nn
 from twinlens.training.errors import first_line
 from twinlens.training.export.errors import ExportError
 from twinlens.training.export.open_clip_towers import open_clip_towers, scoring_rule
+from twinlens.training.hub import hub_file
 from twinlens.training.pull.checkpoints import Weights, fit_weights, read_weights, without_prefix
-from twinlens.training.pull.hub import hub_file, published_weights
 from twinlens.training.pull.open_clip_config import OpenClipConfig, built_in, check_pictures, from_file
 from twinlens.training.pull.preprocessing import from_open_clip
+from twinlens.training.pull.published_weights import published_weights
 from twinlens.training.pull.pulled import RANDOM_WEIGHTS, PulledTowers, Say
 from twinlens.training.pull.source import Choices, Source, weights_file, weights_label
 from twinlens.training.pull.tokenizer_choice import check_vocabulary, open_clip_tokenizer

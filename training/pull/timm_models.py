@@ -16,8 +16,8 @@ from twinlens.training.errors import first_line
 from twinlens.training.export.errors import ExportError
 from twinlens.training.export.fused_branches import fuse_branches
 from twinlens.training.export.towers import ImageExport, frozen
+from twinlens.training.hub import hub_file
 from twinlens.training.pull.checkpoints import Weights, fit_weights, read_weights, without_prefix
-from twinlens.training.pull.hub import hub_file
 from twinlens.training.pull.preprocessing import from_timm
 from twinlens.training.pull.pulled import RANDOM_WEIGHTS, PulledTowers, Say
 from twinlens.training.pull.source import Choices, Source, weights_file, weights_label

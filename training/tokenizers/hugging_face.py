@@ -92,7 +92,15 @@ def _refuse_left(found: TokenizerSource) -> None:
 
 
 def _pad_id(content: dict[str, Any], found: TokenizerSource, *, matters: bool) -> int:
-    named = [token_text(found.config.get("pad_token"))]
+    stated = token_text(found.config.get("pad_token"))
+    if matters and stated is not None and id_of(content, stated) is None:
+        # transformers would give it a new id, which the model has no row for.
+        where = TOKENIZER_FILE if found.find(TOKENIZER_FILE) else "its vocabulary"
+        raise ExportError(
+            f"the tokenizer of {found.name} names {stated!r} as its pad_token, but {where} has no such token; name one "
+            "that it has in tokenizer_config.json"
+        )
+    named = [stated]
     if content.get("padding"):
         named.append(content["padding"]["pad_token"])
     for token in (*named, *_PAD_SPELLINGS):

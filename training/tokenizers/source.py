@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from twinlens.training.export.errors import ExportError
+from twinlens.training.hub import hub_snapshot
 
 TOKENIZER_FILE: Final = "tokenizer.json"
 CONFIG_FILE: Final = "tokenizer_config.json"
@@ -27,6 +28,7 @@ _OTHER_FILES = (
     "sentence_bert_config.json",
 )
 _HUB_PREFIX = "hf-hub:"
+_INSTEAD = "put its tokenizer.json and tokenizer_config.json into a folder and name that"
 
 
 @dataclass(frozen=True)
@@ -98,9 +100,13 @@ def token_text(token: object) -> str | None:
 def _from_folder(folder: Path, name: str) -> TokenizerSource:
     config = {**_read_json(folder / SPECIAL_TOKENS_FILE), **_read_json(folder / CONFIG_FILE)}
     found = TokenizerSource(name, folder, None, config)
-    if not found.find(*_SINGLE_FILES) and not all(found.find(each) for each in BYTE_BPE_FILES):
+    if not _is_whole(found):
         raise ExportError(f"{name} holds no tokenizer ({', '.join(_SINGLE_FILES)}, {' with '.join(BYTE_BPE_FILES)})")
     return found
+
+
+def _is_whole(found: TokenizerSource) -> bool:
+    return bool(found.find(*_SINGLE_FILES)) or all(found.find(each) for each in BYTE_BPE_FILES)
 
 
 def _read_json(path: Path) -> dict[str, Any]:
@@ -115,13 +121,12 @@ def _read_json(path: Path) -> dict[str, Any]:
 
 def _from_hub(name: str) -> Path:
     try:
-        from huggingface_hub import snapshot_download  # noqa: PLC0415 - only for names on the hub
+        return hub_snapshot(
+            name,
+            [*_SINGLE_FILES, *_OTHER_FILES],
+            _INSTEAD,
+            what=f"the tokenizer {name} (no folder here)",
+            holds=lambda folder: _is_whole(TokenizerSource(name, folder, None)),
+        )
     except ImportError as error:
         raise ExportError(f"no folder {name}; to look for it on the hub: pip install huggingface-hub") from error
-    try:
-        return Path(snapshot_download(name, allow_patterns=[*_SINGLE_FILES, *_OTHER_FILES]))
-    except Exception as error:  # the hub's client raises its own, requests', httpx' and the system's
-        raise ExportError(
-            f"the tokenizer {name} is neither a folder here nor in the hub's cache, and cannot be downloaded"
-            f" ({type(error).__name__}); put its tokenizer.json and tokenizer_config.json into a folder and name that"
-        ) from error

@@ -9,7 +9,7 @@ import pytest
 from tests.support import tiny_hugging_face
 from twinlens.training.export.errors import ExportError
 from twinlens.training.pull.families import pull
-from twinlens.training.pull.hub import published_weights
+from twinlens.training.pull.published_weights import published_weights
 from twinlens.training.pull.source import Choices, Source, parse_source
 
 
@@ -68,7 +68,10 @@ def test_what_does_not_exist_is_one_clear_line(source: str, message: str, tmp_pa
         ),
         ("timm:resnet18.a1_in1k", "no network .*twinlens pull timm:resnet18.a1_in1k:/path/to/model.safetensors"),
         ("hf:owner/name", "cannot download owner/name: no network .*hf:/path/to/folder"),
-        ("ViT-B-16-SigLIP", "ViT-B-16-SigLIP: the tokenizer timm/ViT-B-16-SigLIP .*, by --tokenizer FOLDER"),
+        (
+            "ViT-B-16-SigLIP",
+            "cannot download the tokenizer timm/ViT-B-16-SigLIP .*: no network .*, by --tokenizer FOLDER",
+        ),
     ],
 )
 def test_without_a_network_it_is_one_line_that_says_what_to_do(source: str, message: str, tmp_path: Path) -> None:

@@ -98,8 +98,22 @@ class TestSources:
     def test_a_name_that_is_nowhere(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("HF_HUB_OFFLINE", "1")
         monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
-        with pytest.raises(ExportError, match=r"^the tokenizer nobody/nothing is neither a folder here nor [^\n]+$"):
+        with pytest.raises(ExportError, match=r"^cannot download the tokenizer nobody/nothing [^\n]+$") as caught:
             read("hf-hub:nobody/nothing")
+        assert "(no folder here): no network (HF_HUB_OFFLINE is set); put its tokenizer.json" in str(caught.value)
+
+    def test_an_earlier_download_of_other_files_is_completed(
+        self, families: Families, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Weights of the same repository may have been fetched before its tokenizer."""
+        whole = families.saved(families.bert_folder())
+
+        def snapshot(*_: Any, local_files_only: bool = False, **__: Any) -> str:
+            return str(tmp_path if local_files_only else whole)
+
+        monkeypatch.setattr("huggingface_hub.snapshot_download", snapshot)
+        monkeypatch.setattr("twinlens.training.hub._unreachable", lambda _: None)
+        assert ids(read("somebody/something"), "dog") == ids(read(whole), "dog")
 
     @pytest.mark.parametrize("name", ["nowhere/tokenizer.json", "./nowhere", "/nowhere"])
     def test_a_path_that_does_not_exist(self, name: str) -> None:
@@ -254,6 +268,17 @@ class TestPadding:
             read(tmp_path)
         # A masked token may be any.
         assert read(tmp_path, pad="longest", attention_mask=True).spec.pad_id == 0
+
+    def test_a_padding_token_that_the_file_lacks_is_named(self, families: Families, tmp_path: Path) -> None:
+        """transformers would add it under a new id, for which the model has no row."""
+        folder = configured(families.saved(families.roberta_folder()), tmp_path / "clip", pad_token="<|endoftext|>")
+        reason = r"names '<\|endoftext\|>' as its pad_token, but tokenizer\.json has no such token"
+        with pytest.raises(ExportError, match=f"^the tokenizer of clip {reason}"):
+            read(folder)
+        assert (
+            read(folder, pad="longest", attention_mask=True).spec.pad_id
+            == read(folder.parent / "clip" / "tokenizer.json").spec.pad_id
+        )
 
 
 class TestStrippedSeparator:
