@@ -24,7 +24,7 @@ def import_onnxruntime() -> Any:
     usage as soon as they are imported; only this variable, set before, prevents all three.
 
     Raises:
-        RuntimeUnavailable: if it is not installed.
+        RuntimeUnavailable: if it is not installed, or does not load.
     """
     os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
     try:
@@ -33,6 +33,8 @@ def import_onnxruntime() -> Any:
         raise RuntimeUnavailable(
             "onnxruntime is not installed; install twinlens[cpu], or twinlens[gpu] on a machine with a CUDA device"
         ) from None
+    except OSError as error:  # one of its libraries is missing or damaged
+        raise RuntimeUnavailable(f"onnxruntime is installed but does not load: {first_line(error)}") from error
     return onnxruntime
 
 
@@ -54,7 +56,7 @@ def open_graph(path: str | Path, *, device: Literal["cpu", "cuda"], threads: int
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1
-    options.log_severity_level = 3
+    options.log_severity_level = 4  # errors are raised as well, and told once
     # It would keep a plan for every shape it meets, and is no faster.
     options.enable_mem_pattern = False
     # Waiting threads would burn the CPUs that decoding needs.

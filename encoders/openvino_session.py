@@ -12,7 +12,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from twinlens.encoders.errors import BundleError, RuntimeUnavailable
+from twinlens.encoders.errors import BundleError, RuntimeUnavailable, first_line
 from twinlens.encoders.shapes import batch_parts
 from twinlens.encoders.tower_inputs import select_inputs
 
@@ -26,7 +26,7 @@ def import_openvino() -> Any:
     """The module, without its converter and with its telemetry out of reach.
 
     Raises:
-        RuntimeUnavailable: if it is not installed.
+        RuntimeUnavailable: if it is not installed, or does not load.
     """
     absent = object()
     before = sys.modules.get(_CONVERTER, absent)
@@ -36,6 +36,8 @@ def import_openvino() -> Any:
         import openvino  # noqa: PLC0415 - heavy, and an extra
     except ImportError:
         raise RuntimeUnavailable("OpenVINO is not installed; install twinlens[openvino]") from None
+    except OSError as error:  # one of its libraries is missing or damaged
+        raise RuntimeUnavailable(f"OpenVINO is installed but does not load: {first_line(error)}") from error
     finally:
         if before is absent:
             del sys.modules[_CONVERTER]

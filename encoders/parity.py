@@ -83,8 +83,9 @@ def check_parity(encoder: EncoderLike, folder: Path, *, min_cosine: float = MIN_
     try:
         if manifest.image is not None:
             names = listing["images"]
-            pixels = [encoder.prepare_image((folder / "images" / name).read_bytes()) for name in names]
-            found = _each([encoder.encode_images(part) for part in _first_alone(pixels)], manifest.dimension)
+            found = _each(
+                [_embed(encoder, folder, part) for part in (names[:1], names[1:]) if part], manifest.dimension
+            )
             image = _worst("image", names, found, embeddings["image_embeddings"], min_cosine)
         if manifest.text is not None:
             texts = listing["texts"]
@@ -104,9 +105,13 @@ def check_parity(encoder: EncoderLike, folder: Path, *, min_cosine: float = MIN_
     return ParityReport(image=image, text=text)
 
 
-def _first_alone(pixels: list[NDArray[np.float32]]) -> list[NDArray[np.float32]]:
-    """Batches of one and of the rest: a tower that looks at its neighbours in the batch is found out."""
-    return [np.stack(part) for part in (pixels[:1], pixels[1:]) if part]
+def _embed(encoder: EncoderLike, folder: Path, names: Sequence[str]) -> NDArray[np.float32]:
+    """A batch of pictures. The first comes alone, then the rest: a tower that looks at its neighbours is found out.
+
+    And a graph that does not take what the manifest makes of a picture says so before the rest is made.
+    """
+    pixels = [encoder.prepare_image((folder / "images" / name).read_bytes()) for name in names]
+    return encoder.encode_images(np.stack(pixels))
 
 
 def _each(found: list[NDArray[np.float32]], dimension: int) -> NDArray[np.float32]:

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from pathlib import Path
 
-from twinlens.encoders.protocol import EncoderLike
+from twinlens.encoders.protocol import EncoderLike, variant_of
 from twinlens.server.core.active import Active, StartError, load_encoder, open_catalog, write_active
 from twinlens.server.core.app import Application
 from twinlens.server.core.reindex import Progress, ReindexReport, reindex
@@ -42,7 +42,7 @@ def reindex_folder(
     allow_many_files()
     bundle = bundle.expanduser().resolve()
     loaded = encoder if encoder is not None else load_encoder(bundle, settings, data)
-    catalog = open_catalog(data, settings, loaded)
+    catalog = open_catalog(data, settings, variant_of(loaded))
 
     async def run() -> ReindexReport:
         app = Application(loaded, catalog, settings)

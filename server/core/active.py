@@ -105,20 +105,20 @@ def _tuned(bundle: Path, threads: int, data: Path | None, *, anew: bool) -> Tune
     return measure(data, bundle, threads) if anew else recall(data, bundle, threads)
 
 
-def open_catalog(data: Path, settings: Settings, encoder: EncoderLike) -> Catalog:
+def open_catalog(data: Path, settings: Settings, variant: str) -> Catalog:
     """Opens the collections of a data folder for this process alone.
 
     Args:
         data: The folder; made if missing.
         settings: Threads.
-        encoder: What will compute vectors for them; its variant is kept with these.
+        variant: What will compute vectors for them (`Encoder.variant`); it is kept with these.
 
     Raises:
         StartError: if another process holds the folder or it cannot be used.
     """
     try:
         data.mkdir(parents=True, exist_ok=True)
-        return Catalog(data, threads=thread_shares(settings).search, variant=variant_of(encoder))
+        return Catalog(data, threads=thread_shares(settings).search, variant=variant)
     except CollectionError as error:
         raise StartError(str(error)) from None
     except OSError as error:
@@ -184,6 +184,9 @@ def open_data(
     if bundle is None and encoder is None:
         msg = f"{data} has not been served before: name the bundle with --bundle DIR"
         raise StartError(msg)
+    if settings.tune and encoder is None:
+        # Whoever serves this folder already must not feel a minute of measuring, nor find its choice replaced.
+        open_catalog(data, settings, variant="").close()
     try:
         loaded = encoder if encoder is not None else load_encoder(_resolved(bundle), settings, data)
     except StartError as error:
@@ -191,7 +194,7 @@ def open_data(
             raise
         msg = f"{error} (named by {data / ACTIVE_NAME}; name another with --bundle DIR)"
         raise StartError(msg) from None
-    catalog = open_catalog(data, settings, loaded)
+    catalog = open_catalog(data, settings, variant_of(loaded))
     try:
         space_id = loaded.manifest.space_id
         named = f"{loaded.manifest.name}/{loaded.manifest.version}"

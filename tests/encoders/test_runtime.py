@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import ctypes
+import os
+import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -130,3 +132,29 @@ class TestProviders:
         assert available_providers() == ()
         with pytest.raises(RuntimeUnavailable, match=r"twinlens\[cpu\]"):
             open_tower(image_graph)
+
+
+@pytest.mark.parametrize("module", ["onnxruntime", "openvino"])
+def test_a_runtime_whose_library_is_damaged_says_so_in_one_line(module: str, tmp_path: Path) -> None:
+    (tmp_path / f"{module}.py").write_text("raise OSError('libsomething.so: invalid ELF header')")
+    room = {"onnxruntime": "onnx_session", "openvino": "openvino_session"}[module]
+    code = (
+        f"from twinlens.encoders.{room} import import_{module}\n"
+        "from twinlens.encoders.errors import RuntimeUnavailable\n"
+        f"try:\n    import_{module}()\nexcept RuntimeUnavailable as error:\n    print(error)\n"
+    )
+    found = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert "is installed but does not load: libsomething.so: invalid ELF header\n" in found.stdout
+    assert found.stdout.count("\n") == 1
+
+
+def test_a_run_that_fails_is_told_once(image_graph: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(BundleError, match=r"image\.onnx failed"):
+        open_tower(image_graph).run({"pixels": pixels(1)[:, :, :5, :5]})
+    assert capfd.readouterr().err == ""

@@ -12,7 +12,7 @@ from tests.support.tiny_bundle import build_tiny_bundle
 from twinlens.encoders.encoder import Encoder
 from twinlens.encoders.tuning import Choice, Measured
 from twinlens.server.core import tuned
-from twinlens.server.core.active import StartError, load_encoder, open_data
+from twinlens.server.core.active import StartError, load_encoder, open_catalog, open_data
 from twinlens.server.settings import Settings, SettingsError, load_settings
 
 TUNE = Settings(tune=True, encode_threads=1)
@@ -98,6 +98,20 @@ class TestChoice:
 
 @pytest.mark.usefixtures("openvino")
 class TestRefusals:
+    def test_a_folder_that_is_served_is_not_measured_beside_its_server(
+        self, tiny_bundle: Path, tmp_path: Path, text_is_faster_on_openvino: list[int]
+    ) -> None:
+        load(tiny_bundle, TUNE, tmp_path)
+        before = (tmp_path / "tuned.json").stat()
+        catalog = open_catalog(tmp_path, TUNE, variant="")
+        try:
+            with pytest.raises(StartError, match="in use"):
+                open_data(tmp_path, tiny_bundle, TUNE)
+        finally:
+            catalog.close()
+        assert text_is_faster_on_openvino == [1]
+        assert (tmp_path / "tuned.json").stat().st_mtime_ns == before.st_mtime_ns
+
     def test_nothing_measured_yet(self, tiny_bundle: Path, tmp_path: Path) -> None:
         with pytest.raises(StartError, match=r"nothing was measured .* --tune"):
             load_encoder(tiny_bundle, TUNED, tmp_path)
