@@ -261,7 +261,8 @@ def _tell(error: Exception) -> tuple[str, int] | None:
 
 def _usage(error: Any) -> str:
     """The message of an error of the command-line library, with where to look for help."""
-    message: str = error.format_message().removeprefix("Invalid value: ").rstrip(".")
+    # Newer versions of Typer check choices with pydantic, and let its prefix through.
+    message: str = error.format_message().replace("Value error, ", "", 1).removeprefix("Invalid value: ").rstrip(".")
     context = getattr(error, "ctx", None)
     return message if context is None else f"{message} (see `{context.command_path} --help`)"
 

@@ -353,7 +353,7 @@ def test_bad_input_ends_in_one_line(
         ("search red -c photos --top-k -3", "--top-k"),
         ("search -c photos", "nothing to look for"),
         ("search red", "--collection"),
-        ("search red -c photos --modality sound", "--modality"),
+        ("search red -c photos --modality sound", "'--modality': 'sound' is not one of 'image', 'text'"),
         ("search red -c photos --save-sheet sheet.doc", ".png"),
         ("label pictures", "--labels"),
         ("label pictures --labels a --labels-file b", "--labels-file"),
