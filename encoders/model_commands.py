@@ -118,8 +118,10 @@ def push_model(
     The manifest is written last, so nobody sees half a bundle. Another bundle of the same version is never
     overwritten; pushing the same again sends what is missing there.
     """
+    if to.startswith("memory:"):
+        raise click.ClickException(f"{to} is in the memory of this command and gone when it ends: name another place")
 
-    def publish() -> tuple[Manifest, int]:
+    def publish() -> tuple[Manifest, int, bool]:
         sent = 0
 
         def count(more: int) -> None:
@@ -128,15 +130,18 @@ def push_model(
             show(more)
 
         folder = locate(which, repository)
+        wanted, target = read_manifest(folder), ModelRepository(to)
+        there = target.holds(wanted.name, wanted.version)
         with bytes_on_stderr("pushing") as show:
-            return ModelRepository(to).push(folder, on_bytes=count), sent
+            return target.push(folder, on_bytes=count), sent, there
 
-    manifest, sent = or_fail(publish)
+    manifest, sent, there = or_fail(publish)
     if as_json:
         facts = {"name": manifest.name, "version": manifest.version, "space_id": manifest.space_id}
-        print_json({**facts, "repository": to, "bytes_sent": sent})
+        print_json({**facts, "repository": to, "bytes_sent": sent, "already_there": there})
     else:
-        typer.echo(f"{manifest.name}/{manifest.version} of space {manifest.space_id[:12]} is in {to}")
+        already = f" already{f', {sent:,} bytes were missing' if sent else ''}" if there else ""
+        typer.echo(f"{manifest.name}/{manifest.version} of space {manifest.space_id[:12]} is in {to}{already}")
 
 
 def locate(which: str, repository: str) -> Path:

@@ -150,11 +150,15 @@ def _existing(destination: Path, wanted: Manifest) -> Manifest | None:
     except OSError as error:
         msg = f"cannot publish to {destination}: {error.strerror or error}"
         raise BundleError(msg) from error
+    there = "something else"
     try:
         found = read_manifest(destination)
+        there = "a damaged copy"
         verify_digests(destination, found)
     except BundleError as error:
-        msg = f"cannot publish to {destination}: there is something else already ({error})"
+        msg = (
+            f"cannot publish to {destination}: there is {there} already ({error}); delete it, or choose another version"
+        )
         raise BundleError(msg) from error
     refuse_another(found, wanted, str(destination))
     return found

@@ -97,7 +97,14 @@ def _published(manifest: Manifest, to: StoredBundle) -> Manifest | None:
     raw = to.read()
     if raw is None:
         return None
-    found = to.parse(raw)
+    try:
+        found = to.parse(raw)
+    except BundleError as error:
+        msg = (
+            f"cannot publish to {to.shown}: there is something else already ({error}); delete it, or choose another "
+            "version"
+        )
+        raise BundleError(msg) from error
     refuse_another(found, manifest, to.shown)
     return found
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ import pytest
 from onnx import numpy_helper
 
 from tests.support.forged_bundle import forge
+from tests.support.object_store import object_store
 from tests.support.small_bundle import build_small
 from tests.support.tiny_bundle import TinyTowers, build_tiny_bundle, stage_tiny_bundle, tiny_draft
 from twinlens.__main__ import main
@@ -32,6 +33,12 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("small")
     build_small(root / "1")
     return root / "1"
+
+
+@pytest.fixture(scope="module")
+def s3() -> Iterator[str]:
+    with object_store() as url:
+        yield url
 
 
 @pytest.fixture
@@ -145,6 +152,45 @@ class TestVerify:
 
 
 class TestPush:
+    @pytest.fixture
+    def store(self, s3: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+        return f"{s3}/{next(_numbers)}"
+
+    @pytest.mark.parametrize("kind", ["s3", "folder"])
+    def test_what_is_there_already_is_said_to_be(
+        self, capsys: Any, small: Path, store: str, tmp_path: Path, kind: str
+    ) -> None:
+        to = store if kind == "s3" else str(tmp_path / "models")
+        push = ("models", "push", small, to)
+        assert ok(capsys, *push).endswith(f"is in {to}\n")
+        assert ok(capsys, *push).endswith(f"is in {to} already\n")
+        assert json.loads(ok(capsys, *push, "--json"))["already_there"] is True
+
+    def test_what_was_missing_there_is_told(self, capsys: Any, small: Path, store: str) -> None:
+        ok(capsys, "models", "push", small, store)
+        ModelRepository(store)._fs.rm_file(f"{store}/tiny/1/image.onnx")
+        size = (small / "image.onnx").stat().st_size
+        assert ok(capsys, "models", "push", small, store).endswith(
+            f"is in {store} already, {size:,} bytes were missing\n"
+        )
+
+    def test_over_a_damaged_copy_the_way_out_is_told(self, capsys: Any, small: Path, tmp_path: Path) -> None:
+        ok(capsys, "models", "push", small, tmp_path)
+        (tmp_path / "tiny" / "1" / "image.onnx").write_bytes(b"x")
+        said = complaint(capsys, "models", "push", small, tmp_path)
+        assert "a damaged copy already" in said
+        assert said.endswith("; delete it, or choose another version")
+
+    def test_over_something_else_on_a_store_the_way_out_is_told(self, capsys: Any, small: Path, store: str) -> None:
+        ModelRepository(store)._fs.pipe_file(f"{store}/tiny/1/bundle.json", b"{")
+        said = complaint(capsys, "models", "push", small, store)
+        assert "something else already" in said
+        assert said.endswith("; delete it, or choose another version")
+
+    def test_not_into_memory_that_is_gone_at_the_end(self, capsys: Any, small: Path) -> None:
+        assert "gone when it ends" in complaint(capsys, "models", "push", small, "memory://models")
+
     def test_from_a_folder(self, capsys: Any, small: Path, store: str) -> None:
         said = json.loads(ok(capsys, "models", "push", small, store, "--json"))
         assert (said["name"], said["version"], said["repository"]) == ("tiny", "1", store)
