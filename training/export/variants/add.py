@@ -22,6 +22,7 @@ from twinlens.training.export.variants.make import REDUCED, Maker
 from twinlens.training.export.variants.report import Outcome, VariantReport, data_for_people
 from twinlens.training.export.variants.samples import Samples, prepare_samples
 from twinlens.training.export.variants.speed import MIN_SPEEDUP
+from twinlens.training.export.variants.watch import Watch, unwatched
 from twinlens.training.versions import versions
 
 
@@ -34,6 +35,7 @@ def add_variants(
     version: str | None = None,
     min_speedup: float = MIN_SPEEDUP,
     say: Callable[[str], object] = str,
+    watch: Watch = unwatched,
 ) -> VariantReport:
     """Publishes the bundle anew, of the same `space_id`, with the reduced files that pass the gate.
 
@@ -49,6 +51,7 @@ def add_variants(
         version: The new bundle's version; default: the old one's.
         min_speedup: Over fp32 in ONNX Runtime on this CPU, the least worth an int8 file; 0 leaves speed out.
         say: Told what is being done.
+        watch: Told how far each stage is.
 
     Returns:
         What became of each file asked for. Nothing is published if none passed.
@@ -72,9 +75,9 @@ def add_variants(
         scratch, staging = folder / "scratch", folder / "bundle"
         scratch.mkdir()
         say(f"preparing {len(calibration.photos)} pictures and what else there is")
-        samples = prepare_samples(encoder, calibration, scratch)
+        samples = prepare_samples(encoder, calibration, scratch, watch)
         encoder.close()
-        maker = Maker(manifest, bundle, samples, scratch, min_speedup, say)
+        maker = Maker(manifest, bundle, samples, scratch, min_speedup, say, watch)
         outcomes = [maker.make(tower, precision) for precision in dict.fromkeys(wanted) for tower in maker.towers]
         outcomes = maker.together(outcomes)
         if not any(not outcome.refused for outcome in outcomes):

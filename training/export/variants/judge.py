@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+import math
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -13,11 +14,13 @@ from twinlens.encoders.agreement_limits import MIN_WORST_COSINE
 from twinlens.encoders.encoder import Encoder, tower_files
 from twinlens.encoders.errors import BundleError
 from twinlens.encoders.manifest import Manifest
+from twinlens.encoders.progress import Progress
 from twinlens.encoders.runtime import Tower, TowerSession, open_tower
 from twinlens.encoders.tokenise import TextTokenizer, TokenisedText
 from twinlens.training.export.agreement import row_cosines
 from twinlens.training.export.variants.gate import Judgement, Vectors, judge
 from twinlens.training.export.variants.samples import Pixels, Samples
+from twinlens.training.export.variants.watch import Watch, unwatched
 
 _CHUNK = 64
 
@@ -33,11 +36,12 @@ class _TooFarError(Exception):
 class Judge:
     """Holds what fp32 gives for the samples, and compares."""
 
-    def __init__(self, manifest: Manifest, folder: Path, samples: Samples) -> None:
-        """Embeds the samples with the fp32 towers of the bundle in `folder`."""
+    def __init__(self, manifest: Manifest, folder: Path, samples: Samples, watch: Watch = unwatched) -> None:
+        """Embeds the samples with the fp32 towers of the bundle in `folder`; `watch` is told how far embedding is."""
         self._manifest = manifest
         self._folder = folder
         self._samples = samples
+        self._watch = watch
         self.fp32: dict[Tower, TowerSession] = {
             name: open_tower(folder / files.fp32, provider="cpu") for name, files in tower_files(manifest).items()
         }
@@ -87,6 +91,24 @@ class Judge:
         self, encoder: Encoder, reduced: dict[Tower, TowerSession] | None, cosines: list[NDArray[np.float64]]
     ) -> Vectors:
         """Embeds what the reduced towers change; the rest is fp32's. All of it where `reduced` is None."""
+        with self._watch("embedding", self._chunks(self.fp32 if reduced is None else reduced)) as progress:
+            return self._embedded(encoder, reduced, cosines, progress)
+
+    def _chunks(self, towers: Iterable[Tower]) -> int:
+        samples = self._samples
+        sizes = {
+            "image": [len(samples.gate_pixels), *(len(labels.pixels) for labels in samples.labelled)],
+            "text": [len(samples.gate_texts), *(len(labels.prompts) for labels in samples.labelled)],
+        }
+        return sum(math.ceil(size / _CHUNK) for tower in towers for size in sizes[tower])
+
+    def _embedded(
+        self,
+        encoder: Encoder,
+        reduced: dict[Tower, TowerSession] | None,
+        cosines: list[NDArray[np.float64]],
+        progress: Progress,
+    ) -> Vectors:
         samples = self._samples
         known = None if reduced is None else self._exact
 
@@ -96,6 +118,7 @@ class Judge:
             rows = []
             for start in range(0, len(pixels), _CHUNK):
                 rows.append(encoder.encode_images(pixels[start : start + _CHUNK]))
+                progress.advance()
                 self._note(rows[-1], exact, start, cosines)
             return np.concatenate(rows) if rows else np.zeros((0, self._manifest.dimension), np.float32)
 
@@ -105,6 +128,7 @@ class Judge:
             rows = []
             for start in range(0, len(tokens), _CHUNK):
                 rows.append(encoder.encode_texts(tokens[start : start + _CHUNK]))
+                progress.advance()
                 self._note(rows[-1], exact, start, cosines)
             return np.concatenate(rows) if rows else np.zeros((0, self._manifest.dimension), np.float32)
 

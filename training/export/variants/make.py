@@ -22,6 +22,7 @@ from twinlens.training.export.variants.sensitivity import most_sensitive_first
 from twinlens.training.export.variants.speed import speedups
 from twinlens.training.export.variants.static_qdq import write_int8
 from twinlens.training.export.variants.tower_graph import TowerGraph, save
+from twinlens.training.export.variants.watch import Watch, unwatched
 
 REDUCED: tuple[Precision, ...] = ("int8", "fp16")
 _PIXELS_A_BATCH = 8
@@ -38,6 +39,7 @@ class Maker:
         scratch: Path,
         min_speedup: float,
         say: Callable[[str], object],
+        watch: Watch = unwatched,
     ) -> None:
         self.towers: list[Tower] = list(tower_files(manifest))
         self._manifest = manifest
@@ -46,15 +48,14 @@ class Maker:
         self._scratch = scratch
         self._min_speedup = min_speedup
         self._say = say
+        self._watch = watch
         say("embedding what judges with the fp32 towers")
-        self._judge = Judge(manifest, bundle, samples)
+        self._judge = Judge(manifest, bundle, samples, watch)
 
     def make(self, tower: Tower, precision: Precision) -> Outcome:
         """Makes one file, judges it and measures it."""
         graph = TowerGraph.load(self._bundle / tower_files(self._manifest)[tower].fp32)
-        made = self._int8(tower, graph) if precision == "int8" else self._fp16(tower, graph)
-        self._say(made.line())
-        return made
+        return self._int8(tower, graph) if precision == "int8" else self._fp16(tower, graph)
 
     def together(self, outcomes: list[Outcome]) -> list[Outcome]:
         """Judges reduced towers of one precision beside each other; gives up the slower where only one can stay."""
@@ -62,18 +63,18 @@ class Maker:
             both = [outcome for outcome in outcomes if outcome.precision == precision and not outcome.refused]
             if len(both) < 2:
                 continue
+            self._say(f"judging both {precision} towers together")
             judged = self._judge({outcome.tower: self._session(outcome.tower, precision) for outcome in both})
             if judged.passed:
                 continue
             slower = min(both, key=lambda outcome: outcome.speedup)
             refused = dataclasses.replace(slower, refused=f"beside the other {precision} tower: {judged.problems[0]}")
-            self._say(refused.line())
             outcomes = [refused if outcome is slower else outcome for outcome in outcomes]
         return outcomes
 
     def _int8(self, tower: Tower, graph: TowerGraph) -> Outcome:
         self._say(f"{tower} int8: observing the tower and rounding its weights")
-        prepared = prepare(graph, lambda: self._feeds(tower))
+        prepared = prepare(graph, lambda: self._feeds(tower), self._watch)
         names = frozenset(layer.name for layer in prepared.layers)
         if prepared.share(names) < LEAST_SHARE:
             return Outcome(tower, "int8", Judgement(1.0, 1.0, 1), refused="it has too little that int8 could compute")
@@ -97,6 +98,7 @@ class Maker:
             )
         save(write_int8(prepared, trial.kept), self._path(tower, "int8"))
         if self._min_speedup > 0:
+            self._say(f"{tower} int8: measuring its speed")
             found = speedups(self._judge.fp32[tower], self._session(tower, "int8"), self._ordinary_batch(tower))
             made = dataclasses.replace(made, speedups=found)
             if made.speedup < self._min_speedup:
@@ -116,16 +118,20 @@ class Maker:
         self._say(f"{tower} int8: ranking {len(prepared.layers)} nodes by how much each alone changes the vectors")
         few = _PIXELS_A_BATCH if tower == "image" else None
         feed = {name: value[:few] for name, value in self._ordinary_batch(tower).items()}
-        return most_sensitive_first(prepared, feed)
+        return most_sensitive_first(prepared, feed, self._watch)
 
     def _feeds(self, tower: Tower) -> Iterator[Feed]:
-        if tower == "image":
-            pixels = self._samples.calibration_pixels
-            for start in range(0, len(pixels), _PIXELS_A_BATCH):
-                yield {"pixels": pixels[start : start + _PIXELS_A_BATCH]}
-            return
-        for batch in by_length(self._samples.calibration_texts):
-            yield self._text_feed(batch)
+        starts = range(0, len(self._samples.calibration_pixels), _PIXELS_A_BATCH)
+        texts = list(by_length(self._samples.calibration_texts))
+        with self._watch("observing", len(starts) if tower == "image" else len(texts)) as progress:
+            if tower == "image":
+                for start in starts:
+                    yield {"pixels": self._samples.calibration_pixels[start : start + _PIXELS_A_BATCH]}
+                    progress.advance()
+            else:
+                for batch in texts:
+                    yield self._text_feed(batch)
+                    progress.advance()
 
     def _text_feed(self, batch: Sequence[TokenisedText]) -> Feed:
         assert self._manifest.text is not None  # noqa: S101 - the tower is there

@@ -5,6 +5,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -91,6 +92,7 @@ def with_variants(
     from twinlens.encoders.bundle import read_manifest  # noqa: PLC0415 - heavy, and seldom needed
     from twinlens.encoders.errors import BundleError  # noqa: PLC0415
     from twinlens.encoders.manifest import MANIFEST_NAME  # noqa: PLC0415
+    from twinlens.encoders.progress import progress_on_stderr  # noqa: PLC0415
     from twinlens.encoders.publish import copy_bundle  # noqa: PLC0415
     from twinlens.training.export.variants.add import add_variants, refuse_used  # noqa: PLC0415
     from twinlens.training.export.variants.calibration import read_calibration  # noqa: PLC0415
@@ -105,7 +107,10 @@ def with_variants(
         plain = Path(folder) / out.name
         make(plain)
         try:
-            report = add_variants(plain, out, wanted, data, say=lambda line: typer.echo(line, err=True))
+            say = partial(typer.echo, err=True)
+            report = add_variants(plain, out, wanted, data, say=say, watch=progress_on_stderr)
+            for outcome in report.outcomes:
+                say(outcome.line())
         except Exception as error:
             expected = isinstance(error, (TrainingRoomError, BundleError, OSError))
             kind = "" if expected else f"{type(error).__name__}: "

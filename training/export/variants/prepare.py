@@ -19,6 +19,7 @@ from twinlens.training.export.variants.observe import (
 from twinlens.training.export.variants.rounding import LARGEST_COVARIANCE, Rounded, round_weights
 from twinlens.training.export.variants.smoothing import smoothed, smoothing
 from twinlens.training.export.variants.tower_graph import TowerGraph
+from twinlens.training.export.variants.watch import Watch, unwatched
 
 # Covariances held at once, in bytes of float64.
 _MEMORY_BYTES = 1_000_000_000
@@ -53,7 +54,7 @@ class Prepared:
         return sum(self.costs[name] for name in names) / sum(self.costs.values())
 
 
-def prepare(graph: TowerGraph, feeds: Callable[[], Iterator[Feed]]) -> Prepared:
+def prepare(graph: TowerGraph, feeds: Callable[[], Iterator[Feed]], watch: Watch = unwatched) -> Prepared:
     """Observes a tower on calibration data and rounds its weights.
 
     In a convolutional tower the convolutions and what lies between them become int8; in a transformer the products
@@ -62,6 +63,7 @@ def prepare(graph: TowerGraph, feeds: Callable[[], Iterator[Feed]]) -> Prepared:
     Args:
         graph: The tower in fp32.
         feeds: Gives the calibration batches, each time anew. Rows must not be padding that the tower ignores.
+        watch: Told how far rounding is.
     """
     every = find_layers(graph)
     rounded: dict[str, Rounded] = {}
@@ -73,17 +75,19 @@ def prepare(graph: TowerGraph, feeds: Callable[[], Iterator[Feed]]) -> Prepared:
     layers = _eligible(every, costs)
     for part in _parts(layers, graph):
         moments = observe_inputs(graph, part, feeds())
-        for group in _by_input(part):
-            scales = _smoothing(group, graph, moments)
-            for layer in group:
-                known = moments[layer.name]
-                weights = layer.matrix(graph)
-                if scales is not None:
-                    divisors[layer.input] = scales
-                    known, weights = smoothed(known, scales), weights * scales
-                rounded[layer.name] = round_weights(weights, known.mean, known.second)
-                if layer.kind == "linear":
-                    ranges[layer.input] = (float(known.lowest.min()), float(known.highest.max()))
+        with watch("rounding weights", len(part)) as progress:
+            for group in _by_input(part):
+                scales = _smoothing(group, graph, moments)
+                for layer in group:
+                    known = moments[layer.name]
+                    weights = layer.matrix(graph)
+                    if scales is not None:
+                        divisors[layer.input] = scales
+                        known, weights = smoothed(known, scales), weights * scales
+                    rounded[layer.name] = round_weights(weights, known.mean, known.second)
+                    if layer.kind == "linear":
+                        ranges[layer.input] = (float(known.lowest.min()), float(known.highest.max()))
+                    progress.advance()
     spanned = [name for name in _spanned(layers, graph) if name not in ranges]
     if spanned:
         ranges |= observe_ranges(graph, spanned, feeds())

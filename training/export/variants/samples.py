@@ -27,6 +27,7 @@ from twinlens.training.export.variants.enough import (
     too_few_labelled,
 )
 from twinlens.training.export.variants.sentences import varied_sentences
+from twinlens.training.export.variants.watch import Watch, unwatched
 
 # What a tower is calibrated on, at most: more changes nothing in the figures of the starter.
 CALIBRATION_PHOTOS = 128
@@ -97,7 +98,7 @@ class Samples:
     unreadable: int
 
 
-def prepare_samples(encoder: Encoder, data: CalibrationData, folder: Path) -> Samples:
+def prepare_samples(encoder: Encoder, data: CalibrationData, folder: Path, watch: Watch = unwatched) -> Samples:
     """Decodes, tokenises and splits.
 
     The split depends on the contents alone: pictures that look alike (nearly the same 8 x 8 pattern of light and dark,
@@ -108,12 +109,13 @@ def prepare_samples(encoder: Encoder, data: CalibrationData, folder: Path) -> Sa
         encoder: The bundle's, for its decode contract, preprocessing and tokenizer.
         data: What the user named.
         folder: Where prepared pixels are kept while this runs.
+        watch: Told how far reading pictures is.
 
     Raises:
         ExportError: if there is too little of anything, naming how much is wanted.
     """
     manifest = encoder.manifest
-    pictures = _Pictures(encoder, folder)
+    pictures = _Pictures(encoder, folder, watch)
     calibration_pixels = gate_pixels = Pixels(np.zeros((0, 3, 1, 1), np.float32), np.zeros(0, np.int64))
     captions: list[tuple[str, int]] = []
     labelled: list[Labelled] = []
@@ -171,10 +173,11 @@ def prepare_samples(encoder: Encoder, data: CalibrationData, folder: Path) -> Sa
 class _Pictures:
     """Decodes pictures into files of prepared pixels, so that they need not fit the memory."""
 
-    def __init__(self, encoder: Encoder, folder: Path) -> None:
+    def __init__(self, encoder: Encoder, folder: Path, watch: Watch) -> None:
         self.unreadable = 0
         self._encoder = encoder
         self._folder = folder
+        self._watch = watch
 
     def read(self, name: str, paths: Sequence[Path]) -> tuple[NDArray[np.float32], list[int]]:
         """The pixels of those that can be read, and which those are."""
@@ -188,8 +191,9 @@ class _Pictures:
             with file.open("r+b") as stream:
                 os.posix_fallocate(stream.fileno(), 0, file.stat().st_size)
         kept: list[int] = []
-        with ThreadPoolExecutor(allowed_cpus()) as pool:
+        with ThreadPoolExecutor(allowed_cpus()) as pool, self._watch(f"reading {name}", len(paths)) as progress:
             for i, prepared in enumerate(pool.map(self._one, paths)):
+                progress.advance(failed=prepared is None)
                 if prepared is None:
                     self.unreadable += 1
                 else:

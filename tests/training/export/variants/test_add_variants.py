@@ -3,7 +3,8 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -295,6 +296,43 @@ def test_a_full_disk_is_one_clear_line_and_leaves_nothing(
             with pytest.raises(ExportError, match=r"^cannot write .*b: No space left on device$"):
                 add_variants(tmp_path / "a", tmp_path / "b", ["fp16"], data)
         assert sorted(path.name for path in tmp_path.iterdir()) == ["a"]
+
+
+def test_every_long_stage_tells_how_far_it_is_one_stage_at_a_time(data: CalibrationData, tmp_path: Path) -> None:
+    stages: list[tuple[str, int | None, int]] = []
+    open_now = 0
+
+    class Counting:
+        done = 0
+
+        def advance(self, *, failed: bool = False) -> None:
+            assert not failed
+            self.done += 1
+
+    @contextmanager
+    def watch(what: str, total: int | None = None) -> Iterator[Counting]:
+        nonlocal open_now
+        assert open_now == 0, "two bars at once"
+        open_now = 1
+        counting = Counting()
+        try:
+            yield counting
+        finally:
+            open_now = 0
+            stages.append((what, total, counting.done))
+
+    publish_with(tmp_path / "a", image_graph(planted=True), text_graph(VOCABULARY))
+    add_variants(tmp_path / "a", tmp_path / "b", ["int8"], data, min_speedup=0, watch=watch)
+    assert {what for what, *_ in stages} == {
+        "reading photos",
+        "embedding",
+        "observing",
+        "rounding weights",
+        "ranking",
+    }
+    ended = {what for what, total, done in stages if done == total}
+    assert ended == {what for what, *_ in stages}, "each got to its end at least once"
+    assert all(total is not None and done <= total for _, total, done in stages)
 
 
 def test_unreadable_pictures_are_left_out_and_counted(tmp_path: Path) -> None:

@@ -40,6 +40,7 @@ def test_it_writes_a_new_version_and_says_what_passed(
     space_id = read_manifest(bundle).space_id
     assert lines[2] == f"{out}: small/2, space {space_id[:12]} as before"
     assert "image int8, 0 nodes in fp32: passes" in captured.err
+    assert "written:" not in captured.err, "said once"
     assert main(["models", "verify", str(out)]) == 0
 
 
@@ -79,6 +80,24 @@ def test_what_cannot_be_done_is_one_clear_line(
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("named", ["small/1", "small", "ADDRESS/small/1", "ADDRESS/small"])
+def test_a_bundle_is_named_as_everywhere(named: str, bundle: Path, photos: Path, tmp_path: Path) -> None:
+    models = bundle.parent.parent
+    which = named.replace("ADDRESS", models.as_uri())
+    arguments = ["quantize", which, "--models", str(models), "--out", str(tmp_path / "2"), "--photos", str(photos)]
+    assert main([*arguments, "--precision", "fp16"]) == 0
+    assert read_manifest(tmp_path / "2").space_id == read_manifest(bundle).space_id
+
+
+def test_a_name_that_is_not_in_the_repository_is_one_clear_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["quantize", "gone/1", "--models", str(tmp_path), "--out", str(tmp_path / "out")]) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("twinlens: ")
+    assert "gone" in line
+
+
 def test_a_folder_without_a_bundle_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["quantize", str(tmp_path), "--out", str(tmp_path / "out")]) == 1
     assert "no bundle at" in capsys.readouterr().err
@@ -99,7 +118,7 @@ def test_an_export_with_variants_publishes_what_passes_and_says_so(
     arguments = ["export", str(tmp_path / "checkpoint.pt"), "--out", str(out), "--photos", str(photos)]
     assert main([*arguments, "--variants", "fp16"]) == 0
     assert asked == ["checkpoint.pt", "mine", "2"]
-    assert "image fp16 written: cosine mean 1.0000" in capsys.readouterr().err
+    assert capsys.readouterr().err.count("image fp16 written: cosine mean 1.0000") == 1
     manifest = read_manifest(out)
     assert manifest.image is not None
     assert set(manifest.image.files.by_precision()) == {"fp32", "fp16"}
