@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from functools import partial
@@ -18,7 +18,6 @@ from twinlens.encoders.agreement_limits import MIN_MEAN_COSINE, MIN_WORST_COSINE
 from twinlens.encoders.bundle import read_manifest
 from twinlens.encoders.encoder import Encoder, tower_files
 from twinlens.encoders.errors import BundleError, RuntimeUnavailable
-from twinlens.encoders.manifest import Manifest
 from twinlens.encoders.parity_inputs import DEFAULT_PARITY_TEXTS, default_parity_images
 from twinlens.encoders.runtime import Provider, RunPrecision, Tower, available_precisions, available_providers
 from twinlens.encoders.tokenise import TokenisedText
@@ -29,6 +28,7 @@ BATCHES: Final = (1, 8, 32)
 WORTH_IT: Final = 1.1
 _ROUNDS = 9
 _ENOUGH_S = 3.0
+_LOADING_S = 2.0
 # Queries are short; the parity texts also hold one that fills the window.
 _QUERY_WORDS = 8
 
@@ -49,7 +49,7 @@ class Measured:
         tower: The tower.
         choice: What was measured.
         per_second: Items a second by batch size; empty where it must not be used.
-        gain: Its speed over fp32 on the default provider, the geometric mean over batch sizes.
+        gain: Its speed over fp32 on the default provider, the geometric mean over batch sizes; 1 for that itself.
         cosine: The worst to the trainer's vectors over the parity inputs.
         problem: Why it must not be used, on one line; empty where it may.
     """
@@ -60,6 +60,34 @@ class Measured:
     gain: float = 0.0
     cosine: float | None = None
     problem: str = ""
+
+
+def plan(folder: Path) -> list[tuple[Tower, Choice]]:
+    """What `tune` measures, in this order: for each tower first the reference, fp32 on the default provider.
+
+    Args:
+        folder: The bundle.
+
+    Raises:
+        BundleError: if its manifest cannot be read.
+        RuntimeUnavailable: if there is no runtime to compare with.
+    """
+    providers = available_providers()
+    if "cpu" not in providers:
+        raise RuntimeUnavailable("onnxruntime is not installed; install twinlens[cpu]")
+    default: Provider = "cuda" if "cuda" in providers else "cpu"
+    return [
+        (tower, Choice(provider, precision))
+        for tower, files in tower_files(read_manifest(folder)).items()
+        for provider in sorted(providers, key=lambda name: name != default)
+        for precision in available_precisions(provider)
+        if precision == "bf16" or precision in files.by_precision()
+    ]
+
+
+def expected_s(choices: int) -> float:
+    """Seconds that so many choices take at most, where the model is quick enough to be measured in that time."""
+    return choices * (len(BATCHES) * _ENOUGH_S + _LOADING_S)
 
 
 def tune(
@@ -88,16 +116,16 @@ def tune(
         BundleError: if the bundle does not even run in fp32 on the default provider.
         RuntimeUnavailable: if there is no runtime to compare with.
     """
-    providers = available_providers()
-    if "cpu" not in providers:
-        raise RuntimeUnavailable("onnxruntime is not installed; install twinlens[cpu]")
-    default: Provider = "cuda" if "cuda" in providers else "cpu"
-    manifest = read_manifest(folder)
+    planned = plan(folder)
+    reference = planned[0][1]
     measured = []
-    with closing(Encoder.load(folder, provider=default, threads=threads)) as base:
-        content = {tower: _Ordinary(base, tower) for tower in tower_files(manifest)}
-        for tower, choice in _candidates(manifest, providers, default):
-            found = _measure(base, folder, choice, content[tower], batches, threads)
+    with closing(Encoder.load(folder, provider=reference.provider, threads=threads)) as base:
+        content = {tower: _Ordinary(base, tower) for tower, _ in planned}
+        for tower, choice in planned:
+            if choice == reference:
+                found = _measure_alone(base, folder, choice, content[tower], batches)
+            else:
+                found = _measure(base, folder, choice, content[tower], batches, threads)
             measured.append(found)
             report(found)
     return measured
@@ -111,14 +139,6 @@ def fastest(measured: Sequence[Measured]) -> dict[Tower, Choice]:
         if standing is None or (not entry.problem and entry.gain > max(standing.gain, WORTH_IT)):
             best[entry.tower] = entry
     return {tower: entry.choice for tower, entry in best.items()}
-
-
-def _candidates(manifest: Manifest, providers: Sequence[Provider], default: Provider) -> Iterator[tuple[Tower, Choice]]:
-    for tower, files in tower_files(manifest).items():
-        for provider in sorted(providers, key=lambda name: name != default):
-            for precision in available_precisions(provider):
-                if precision == "bf16" or precision in files.by_precision():
-                    yield tower, Choice(provider, precision)
 
 
 class _Ordinary:
@@ -155,6 +175,14 @@ class _Ordinary:
                 f"{MIN_MEAN_COSINE} and {MIN_WORST_COSINE} wanted"
             )
             raise BundleError(msg)
+
+
+def _measure_alone(base: Encoder, folder: Path, choice: Choice, content: _Ordinary, batches: Sequence[int]) -> Measured:
+    """The reference itself: against another run of the same it would only show how unsteady the machine is."""
+    report = base.verify(folder)
+    per_second = {batch: batch / in_turns((partial(content.embed, base, batch),))[0] for batch in batches}
+    gain = 1.0 if batches else 0.0
+    return Measured(content.tower, choice, per_second, gain, report.image if content.tower == "image" else report.text)
 
 
 def _measure(

@@ -29,6 +29,10 @@ class StartError(Exception):
     """Nothing can be served from this folder with this bundle. The message is one line that says what to do."""
 
 
+class _NotTheBundle(StartError):  # noqa: N818 - reads as what it is
+    """The bundle is not to blame: a runtime or a measurement is missing."""
+
+
 @dataclass(frozen=True, slots=True)
 class Active:
     """The bundle a data folder is served with."""
@@ -93,8 +97,10 @@ def load_encoder(bundle: Path, settings: Settings, data: Path | None = None) -> 
             return Encoder.load(bundle, provider=settings.provider, precision=settings.precision, threads=threads)
         choice = _tuned(bundle, threads, data, anew=settings.tune)
         return Encoder.load(bundle, provider=choice.providers, precision=choice.precisions, threads=threads)
-    except (BundleError, RuntimeUnavailable, NotTuned) as error:
+    except BundleError as error:
         raise StartError(str(error)) from None
+    except (RuntimeUnavailable, NotTuned) as error:
+        raise _NotTheBundle(str(error)) from None
 
 
 def _tuned(bundle: Path, threads: int, data: Path | None, *, anew: bool) -> Tuned:
@@ -190,7 +196,7 @@ def open_data(
     try:
         loaded = encoder if encoder is not None else load_encoder(_resolved(bundle), settings, data)
     except StartError as error:
-        if not remembered:
+        if not remembered or isinstance(error, _NotTheBundle):
             raise
         msg = f"{error} (named by {data / ACTIVE_NAME}; name another with --bundle DIR)"
         raise StartError(msg) from None

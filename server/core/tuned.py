@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import math
+from collections.abc import Sequence
 from importlib import metadata
 from pathlib import Path
 
@@ -12,12 +14,22 @@ from twinlens.encoders.bundle import read_manifest
 from twinlens.encoders.cpus import cpu_features, cpu_model
 from twinlens.encoders.encoder import tower_files
 from twinlens.encoders.runtime import Provider, RunPrecision, Tower
-from twinlens.encoders.tuning import Measured, fastest, tune
+from twinlens.encoders.tuning import BATCHES, Choice, Measured, expected_s, fastest, plan, tune
 from twinlens.index.durable import make_folder, replace_file
 from twinlens.server.core.not_tuned import NotTuned
 
 TUNED_NAME = "tuned.json"
 _PACKAGES = ("onnxruntime", "onnxruntime-gpu", "openvino")
+
+# What is said of each field of `Circumstances` that is another now.
+_ELSEWHERE = {
+    "space_id": "for another space than that of {bundle}",
+    "files": "with other files than {bundle} has",
+    "cpu": "on another processor",
+    "features": "with other features of the processor",
+    "threads": "with another number of threads",
+    "packages": "with other versions of the runtimes",
+}
 
 log = logging.getLogger(__name__)
 
@@ -78,7 +90,8 @@ def measure(data: Path, bundle: Path, threads: int) -> Tuned:
         RuntimeUnavailable: if there is no runtime.
         NotTuned: if the choice cannot be written down.
     """
-    log.info("tuning: every provider and precision there is here, %d thread(s) a tower", threads)
+    for line in announce(plan(bundle), threads):
+        log.info("tuning: %s", line)
     measured = tune(bundle, threads=threads, report=lambda entry: log.info("%s", describe(entry)))
     chosen = fastest(measured)
     found = Tuned(
@@ -125,12 +138,30 @@ def recall(data: Path, bundle: Path, threads: int) -> Tuned:
     now = _circumstances(bundle, threads)
     for field in Circumstances.model_fields:
         if getattr(found.circumstances, field) != getattr(now, field):
-            msg = f"{path} was measured with other {field.replace('_', ' ')}: {way_out}"
+            msg = f"{path} was measured {_ELSEWHERE[field].format(bundle=bundle)}: {way_out}"
             raise NotTuned(msg)
     if set(found.towers) != set(tower_files(read_manifest(bundle))):
         msg = f"{path} does not choose for every tower: {way_out}"
         raise NotTuned(msg)
     return found
+
+
+def announce(planned: Sequence[tuple[Tower, Choice]], threads: int) -> list[str]:
+    """What will be measured and about how long it takes, and what the columns of the table are."""
+    choices: dict[Tower, list[str]] = {}
+    for tower, choice in planned:
+        choices.setdefault(tower, []).append(f"{choice.precision} on {choice.provider}")
+    measuring = "; ".join(f"{tower} in {', '.join(names)}" for tower, names in choices.items())
+    batches = ", ".join(map(str, BATCHES))
+    minutes = math.ceil(expected_s(len(planned)) / 60)
+    reference = planned[0][1]
+    length = f"takes about {minutes} min at most, more where a batch takes more than half a second"
+    speeds = f"items a second by batch, speed against {reference.precision} on {reference.provider} (x1.00)"
+    return [
+        f"measuring {measuring}",
+        f"batches of {batches}, threads a tower: {threads}; {length}",
+        f"columns: tower, provider, precision, {speeds}, worst cosine to the trainer's vectors",
+    ]
 
 
 def describe(entry: Measured) -> str:

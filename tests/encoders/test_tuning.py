@@ -14,7 +14,7 @@ from twinlens.encoders.encoder import Encoder
 from twinlens.encoders.errors import BundleError, RuntimeUnavailable
 from twinlens.encoders.openvino_session import openvino_capabilities
 from twinlens.encoders.runtime import Provider, RunPrecision, Tower
-from twinlens.encoders.tuning import WORTH_IT, Choice, Measured, fastest, in_turns, tune
+from twinlens.encoders.tuning import WORTH_IT, Choice, Measured, fastest, in_turns, plan, tune
 
 BASE = Choice("cpu", "fp32")
 
@@ -55,6 +55,8 @@ class TestTune:
             wanted |= {(tower, "openvino", "bf16") for tower in ("image", "text")}
         assert {(e.tower, e.choice.provider, e.choice.precision) for e in measured} == wanted
         assert measured[0].choice == BASE
+        assert plan(tiny_bundle) == [(found.tower, found.choice) for found in measured]
+        assert [found.gain for found in measured if found.choice == BASE] == [1.0, 1.0]
         for found in measured:
             assert found.problem == ""
             assert sorted(found.per_second) == [1, 3]

@@ -84,6 +84,9 @@ class TestChoice:
     ) -> None:
         with caplog.at_level(logging.INFO):
             load(tiny_bundle, TUNE, tmp_path)
+        assert "tuning: measuring image in fp32 on cpu, " in caplog.text
+        assert "tuning: batches of 1, 8, 32, threads a tower: 1; takes about" in caplog.text
+        assert "speed against fp32 on cpu (x1.00)" in caplog.text
         assert "text  openvino fp32      20.0/s at 1  x2.00" in caplog.text
         assert "not usable: parity: too far off" in caplog.text
         assert "tuned: text runs in fp32 on openvino" in caplog.text
@@ -127,18 +130,31 @@ class TestRefusals:
             load_encoder(tiny_bundle, TUNED, tmp_path)
 
     @pytest.mark.parametrize(
-        ("field", "value"),
-        [("cpu", "Another CPU"), ("features", ["avx2"]), ("packages", {"openvino": "1.0"}), ("files", {})],
+        ("field", "value", "said"),
+        [
+            ("cpu", "Another CPU", "on another processor"),
+            ("features", ["avx2"], "with other features of the processor"),
+            ("packages", {"openvino": "1.0"}, "with other versions of the runtimes"),
+            ("files", {}, "with other files than {bundle} has"),
+            ("space_id", "0" * 64, "for another space than that of {bundle}"),
+            ("threads", 7, "with another number of threads"),
+        ],
     )
     def test_measured_under_other_circumstances(
-        self, tiny_bundle: Path, tmp_path: Path, field: str, value: object
+        self, tiny_bundle: Path, tmp_path: Path, field: str, value: object, said: str
     ) -> None:
-        load(tiny_bundle, TUNE, tmp_path)
+        """The bundle that active.json names is not to blame."""
+        _, catalog = open_data(tmp_path, tiny_bundle, TUNE)
+        catalog.close()
         content = json.loads((tmp_path / "tuned.json").read_text())
         content["circumstances"][field] = value
         (tmp_path / "tuned.json").write_text(json.dumps(content))
-        with pytest.raises(StartError, match=f"measured with other {field}: start once with --tune"):
-            load_encoder(tiny_bundle, TUNED, tmp_path)
+        with pytest.raises(StartError) as refused:
+            open_data(tmp_path, None, TUNED)
+        assert str(refused.value) == (
+            f"{tmp_path / 'tuned.json'} was measured {said.format(bundle=tiny_bundle.resolve())}: "
+            "start once with --tune, or name a precision"
+        )
 
     def test_a_choice_for_one_tower_only(self, tiny_bundle: Path, tmp_path: Path) -> None:
         load(tiny_bundle, TUNE, tmp_path)
@@ -151,9 +167,9 @@ class TestRefusals:
     def test_another_bundle_or_number_of_threads(self, tiny_bundle: Path, tmp_path: Path) -> None:
         load(tiny_bundle, TUNE, tmp_path)
         build_tiny_bundle(tmp_path / "other", seed=9)
-        with pytest.raises(StartError, match="other space id"):
+        with pytest.raises(StartError, match="another space"):
             load_encoder(tmp_path / "other", TUNED, tmp_path)
-        with pytest.raises(StartError, match="other threads"):
+        with pytest.raises(StartError, match="another number of threads"):
             load_encoder(tiny_bundle, Settings(precision="tuned", encode_threads=7), tmp_path)
 
     def test_a_bundle_that_is_corrupt_when_it_is_recalled(self, tiny_bundle: Path, tmp_path: Path) -> None:
