@@ -52,7 +52,9 @@ def starter(
 
         existing = existing_starter(out)
         if existing is not None and variants is not None:
-            typer.echo(f"warning: no variants are made, {out} is there already: `twinlens quantize` does", err=True)
+            typer.echo(
+                f"warning: no variants are made, for {out} is there already; `twinlens quantize` makes some", err=True
+            )
         manifest = existing or with_variants(make, out, VariantsAsked(variants, photos, texts, labels))
         _report(manifest, out, as_json=as_json, existed=existing is not None)
 

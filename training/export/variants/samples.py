@@ -203,13 +203,17 @@ class _Pictures:
 
     def _one(self, path: Path) -> NDArray[np.float32] | None:
         try:
-            return self._encoder.prepare_image(path.read_bytes())
-        except (OSError, InvalidImage):
+            content = path.read_bytes()
+        except (OSError, ValueError):  # a row may name what no file system can
+            return None
+        try:
+            return self._encoder.prepare_image(content)
+        except InvalidImage:
             return None
 
 
 def _label(encoder: Encoder, pictures: _Pictures, labels: LabelledSet, marks: NDArray[np.uint64]) -> Labelled:
-    chosen = sorted(range(len(labels.photos)), key=lambda i: hashlib.sha256(labels.photos[i].name.encode()).digest())
+    chosen = sorted(range(len(labels.photos)), key=lambda i: _name_digest(labels.photos[i]))
     chosen = sorted(chosen[:_GATE_ITEMS])
     pixels, kept = pictures.read(f"labels-{labels.name}", [labels.photos[i] for i in chosen])
     apart = np.bitwise_count(_marks(pixels)[:, None] ^ marks[None, :]).min(axis=1, initial=64) > _SAME_BITS
@@ -240,8 +244,11 @@ def _split(marks: Sequence[bytes], most: int, *, all_of_it: bool = False) -> tup
 def _some(photos: Sequence[Photo]) -> list[Photo]:
     if len(photos) <= _MOST_PHOTOS:
         return list(photos)
-    chosen = sorted(photos, key=lambda photo: hashlib.sha256(os.fsencode(photo.path.name)).digest())
-    return sorted(chosen, key=lambda photo: not photo.captions)[:_MOST_PHOTOS]
+    return sorted(photos, key=lambda photo: (not photo.captions, _name_digest(photo.path)))[:_MOST_PHOTOS]
+
+
+def _name_digest(path: Path) -> bytes:
+    return hashlib.sha256(path.name.encode("utf-8", "surrogatepass")).digest()
 
 
 def _marks(pixels: NDArray[np.float32]) -> NDArray[np.uint64]:

@@ -181,6 +181,17 @@ def test_data_that_cannot_be_enough_is_refused_before_a_model_is_built(
     assert not (tmp_path / "models").exists()
 
 
+def test_a_starter_that_is_there_already_gets_no_variants_and_says_so(
+    photos: Path, bundle: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("twinlens.training.starter.build.existing_starter", read_manifest)
+    assert main(["starter", "--out", str(bundle), "--variants", "int8", "--photos", str(photos)]) == 0
+    captured = capsys.readouterr()
+    assert captured.err.startswith("warning: no variants are made, ")
+    assert "`twinlens quantize` makes some" in captured.err
+    assert "already there, nothing to do" in captured.out
+
+
 def test_a_model_that_may_have_no_image_tower_is_built_without_pictures(tmp_path: Path) -> None:
     publish = publish_with(tmp_path / "made", image_graph(), None)
     built: list[Path] = []

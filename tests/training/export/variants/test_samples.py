@@ -121,6 +121,16 @@ def test_pictures_without_a_caption_count_beside_those_with_one(encoder: Encoder
     )
 
 
+def test_rows_that_name_what_cannot_exist_are_unreadable_pictures(encoder: Encoder, tmp_path: Path) -> None:
+    folder = write_pictures(tmp_path / "photos", 120)
+    names = ["gone.png", "nul\0.png", "half\ud800.png"]
+    rows_ = [json.dumps({"image": name, "caption": "x"}) for name in names]
+    (folder / "captions.jsonl").write_text("\n".join(rows_))
+    data = read_calibration([folder])
+    refuse_too_little(data)
+    assert split(encoder, data, tmp_path / "scratch").unreadable == 3
+
+
 def test_captions_named_for_pictures_that_are_gone_do_not_count(tmp_path: Path) -> None:
     rows_ = [{"image": f"{i}.jpg", "caption": "x"} for i in range(200)]
     (tmp_path / "captions.jsonl").write_text("\n".join(map(json.dumps, rows_)))
