@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from twinlens.encoders.manifest import ImageTower, Lineage, Manifest, ScoringRule, TextTower, TowerFiles
 from twinlens.encoders.parity import DEFAULT_PARITY_TEXTS, default_parity_images, write_parity
 from twinlens.encoders.publish import BundleDraft, publish
+from twinlens.training.export.destination import check_destination
 from twinlens.training.export.errors import ExportError
 from twinlens.training.export.towers import (
     IMAGE_FILE,
@@ -39,7 +41,13 @@ class About:
     description: str = ""
 
 
-def publish_towers(image: ImageExport | None, text: TextExport | None, about: About, destination: Path) -> Manifest:
+def publish_towers(
+    image: ImageExport | None,
+    text: TextExport | None,
+    about: About,
+    destination: Path,
+    progress: Callable[[str], None] = lambda _: None,
+) -> Manifest:
     """Exports, checks and publishes; nothing appears at `destination` unless every check passed.
 
     The graphs must reproduce torch to a cosine of 0.9999 on batches of 1, 3 and 33 and on the parity pictures and
@@ -50,6 +58,7 @@ def publish_towers(image: ImageExport | None, text: TextExport | None, about: Ab
         text: The text tower, or None.
         about: Name, version, scoring and lineage.
         destination: The bundle's folder: new, empty, or holding a bundle of the same `space_id`.
+        progress: Told, in one line, when a stage of a minute or more begins.
 
     Returns:
         The manifest as published.
@@ -67,25 +76,19 @@ def publish_towers(image: ImageExport | None, text: TextExport | None, about: Ab
         staging.mkdir()
         images = default_parity_images() if image is not None else {}
         texts = DEFAULT_PARITY_TEXTS if text is not None else ()
-        image_embeddings = None if image is None else export_image(image, list(images.values()), staging)
-        text_embeddings = None if text is None else export_text(text, texts, staging)
+        image_embeddings = text_embeddings = None
+        if image is not None:
+            progress("writing the graph of the image tower and comparing it with torch")
+            image_embeddings = export_image(image, list(images.values()), staging)
+        if text is not None:
+            progress("writing the graph of the text tower and comparing it with torch")
+            text_embeddings = export_text(text, texts, staging)
         dimensions = {e.shape[1] for e in (image_embeddings, text_embeddings) if e is not None}
         if len(dimensions) != 1:
             raise ExportError(f"both towers need the same dimension, got {sorted(dimensions)}")
+        progress("checking and publishing the bundle")
         write_parity(staging / "parity", images, texts, image_embeddings, text_embeddings)
         return publish(_draft(image, text, about, dimensions.pop()), staging, destination)
-
-
-def check_destination(destination: Path) -> None:
-    """Refuses early, before minutes of work, a folder that is not a bundle.
-
-    Raises:
-        ExportError: if `destination` is a file, or a folder with other things in it.
-    """
-    if destination.exists() and not destination.is_dir():
-        raise ExportError(f"{destination} is a file; name a new folder")
-    if destination.is_dir() and any(destination.iterdir()) and not (destination / "bundle.json").is_file():
-        raise ExportError(f"{destination} is not empty and holds no bundle; name a new folder")
 
 
 def _draft(image: ImageExport | None, text: TextExport | None, about: About, dimension: int) -> BundleDraft:

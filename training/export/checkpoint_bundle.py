@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 from twinlens.encoders.manifest import Manifest
 from twinlens.training.checkpoint import CheckpointError, load_checkpoint
-from twinlens.training.export.bundle import About, check_destination, publish_towers
+from twinlens.training.export.bundle import About, publish_towers
+from twinlens.training.export.destination import check_destination
 from twinlens.training.export.errors import ExportError
 from twinlens.training.export.open_clip_towers import open_clip_towers, scoring_rule
 
 
-def export_checkpoint(checkpoint: Path, out: Path, name: str | None = None, version: str = "1") -> Manifest:
+def export_checkpoint(
+    checkpoint: Path,
+    out: Path,
+    name: str | None = None,
+    version: str = "1",
+    progress: Callable[[str], None] = lambda _: None,
+) -> Manifest:
     """Publishes the towers of a checkpoint; exporting it twice gives the same `space_id`.
 
     Args:
@@ -19,6 +27,7 @@ def export_checkpoint(checkpoint: Path, out: Path, name: str | None = None, vers
         out: The bundle's folder.
         name: The bundle's name; by default the model's.
         version: The bundle's version.
+        progress: Told, in one line, when a long stage begins.
 
     Raises:
         ExportError: if the checkpoint cannot be read, a tower cannot be exported, or its graph does not agree.
@@ -38,4 +47,4 @@ def export_checkpoint(checkpoint: Path, out: Path, name: str | None = None, vers
         metrics=meta.metrics,
         description=f"{spec.name}, {meta.step} training steps",
     )
-    return publish_towers(image, text, about, out)
+    return publish_towers(image, text, about, out, progress)

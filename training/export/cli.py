@@ -111,6 +111,7 @@ def pull(
                 bundle_name=bundle_name,
                 version=bundle_version,
                 say=lambda line: typer.echo(f"warning: {line}", err=True),
+                progress=_progress,
             )
 
         asked = VariantsAsked(variants, photos, texts, labels)
@@ -136,7 +137,7 @@ def export(
         bundle_name, bundle_version = bundle_name_and_version(name, version, out)
 
         def make(destination: Path) -> Manifest:
-            return export_checkpoint(checkpoint, destination, bundle_name, bundle_version)
+            return export_checkpoint(checkpoint, destination, bundle_name, bundle_version, _progress)
 
         manifest = with_variants(make, out, VariantsAsked(variants, photos, texts, labels))
         _report(manifest, out, as_json=as_json)
@@ -159,6 +160,11 @@ def bundle_name_and_version(name: str | None, version: str | None, out: Path) ->
     version = version or (folder.name if folder.name.isdecimal() else "1")
     above = folder.parent.name
     return name or (above if folder.name == version and re.match(NAME_PATTERN, above) else None), version
+
+
+def _progress(line: str) -> None:
+    """Minutes pass with a big model: which stage has begun."""
+    typer.echo(f"{line} …", err=True)
 
 
 def _report(manifest: Manifest, out: Path, *, as_json: bool, existed: bool = False) -> None:

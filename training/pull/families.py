@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from twinlens.encoders.manifest import Lineage, Manifest
 from twinlens.training.errors import first_line
-from twinlens.training.export.bundle import About, check_destination, publish_towers
+from twinlens.training.export.destination import check_destination
 from twinlens.training.export.errors import ExportError
+from twinlens.training.pull.before_loading import check_before_loading
+from twinlens.training.pull.faults import is_program_fault
 from twinlens.training.pull.pulled import PulledTowers, Say
 from twinlens.training.pull.source import Choices, Family, Source, parse_source
 
@@ -25,11 +28,12 @@ def pull(
     bundle_name: str | None = None,
     version: str = "1",
     say: Say = _silent,
+    progress: Say = _silent,
 ) -> Manifest:
     """Publishes a model of open_clip, timm or transformers as a bundle.
 
     Preprocessing, tokenizer, activation and scoring rule are the checkpoint's own. What cannot be reproduced exactly
-    is refused before anything is built.
+    is refused before anything is built, and what can be told of it without torch before that is loaded.
 
     Args:
         source: `ViT-B-32:openai`, `ViT-B-32:/path/to/checkpoint.pt`, `timm:resnet18`, `hf:FOLDER`, …
@@ -38,6 +42,7 @@ def pull(
         bundle_name: The bundle's name; by default the model's and the tag's.
         version: The bundle's version.
         say: Told, in one line each, what a user should know beside the result.
+        progress: Told, in one line each, when a long stage begins.
 
     Raises:
         ExportError: if the model, its weights or its tokenizer cannot be had or do not fit, or the exported graphs do
@@ -45,7 +50,14 @@ def pull(
         BundleError: if `out` holds another bundle.
     """
     check_destination(out)
-    pulled = towers_of(parse_source(source) if isinstance(source, str) else source, choices or Choices(), say)
+    source = parse_source(source) if isinstance(source, str) else source
+    choices = choices or Choices()
+    with _one_line(source):
+        check_before_loading(source, choices)
+    progress(f"building {source}")
+    pulled = towers_of(source, choices, say)
+    from twinlens.training.export.bundle import About, publish_towers  # noqa: PLC0415 - with torch: seconds
+
     about = About(
         name=_bundle_name(bundle_name or pulled.name),
         version=version,
@@ -53,7 +65,7 @@ def pull(
         lineage=Lineage(method=pulled.method),
         description=pulled.method,
     )
-    return publish_towers(pulled.image, pulled.text, about, out)
+    return publish_towers(pulled.image, pulled.text, about, out, progress)
 
 
 def towers_of(source: Source, choices: Choices, say: Say) -> PulledTowers:
@@ -62,11 +74,20 @@ def towers_of(source: Source, choices: Choices, say: Say) -> PulledTowers:
     Raises:
         ExportError: as `pull`.
     """
-    try:
+    with _one_line(source):
         return _family(source.family)(source, choices, say)
+
+
+@contextmanager
+def _one_line(source: Source) -> Iterator[None]:
+    """Others' files: any value in a configuration may be of another kind than it should."""
+    try:
+        yield
     except ExportError:
         raise
-    except Exception as error:  # others' files: any value in a configuration may be of another kind than it should
+    except Exception as error:
+        if is_program_fault(error):
+            raise
         raise ExportError(
             f"{source}: a file of it is not as its kind should be ({type(error).__name__}: {first_line(error)})"
         ) from error

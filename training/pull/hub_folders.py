@@ -3,29 +3,24 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
 from twinlens.training.export.errors import ExportError
-from twinlens.training.hub import hub_snapshot
 from twinlens.training.pull import hugging_face_pairs, hugging_face_vision, sentence_transformers
+from twinlens.training.pull.model_folder import (
+    OPEN_CLIP_WEIGHTS,
+    TIMM_WEIGHTS,
+    first_of,
+    model_folder,
+    read_config,
+)
 from twinlens.training.pull.open_clip_config import CONFIG_NAME, from_file
 from twinlens.training.pull.open_clip_models import open_clip_from
 from twinlens.training.pull.pulled import PulledTowers, Say
 from twinlens.training.pull.source import Choices, Source
 from twinlens.training.pull.timm_models import timm_model
-
-_PATTERNS = ("*.json", "*.safetensors", "*.bin", "*.model", "*.txt", "*/*.json", "*/*.safetensors", "*/*.bin")
-_OPEN_CLIP_WEIGHTS = (
-    "open_clip_model.safetensors",
-    "open_clip_pytorch_model.safetensors",
-    "model.safetensors",
-    "open_clip_pytorch_model.bin",
-    "pytorch_model.bin",
-)
-_TIMM_WEIGHTS = ("model.safetensors", "pytorch_model.bin")
 
 _Family = Callable[[Path, dict[str, Any], str, Choices], PulledTowers]
 # By transformers' `model_type`; which of them are in each family, the family's own module says.
@@ -45,10 +40,10 @@ def hub_folder(source: Source, choices: Choices, say: Say) -> PulledTowers:
     Raises:
         ExportError: if there is no such folder, or what lies in it is not supported.
     """
-    folder = _folder(source.model)
+    folder = model_folder(source.model)
     name = folder.name if Path(source.model).expanduser().is_dir() else source.model
     if (folder / CONFIG_NAME).is_file():
-        weights = _first(folder, _OPEN_CLIP_WEIGHTS)
+        weights = first_of(folder, OPEN_CLIP_WEIGHTS)
         inner = Source("open_clip", name, str(weights))
         # The folder's configuration is the choice; a tag of the same name is not.
         choices = _with_config(choices, folder / CONFIG_NAME)
@@ -56,7 +51,7 @@ def hub_folder(source: Source, choices: Choices, say: Say) -> PulledTowers:
         return dataclasses.replace(pulled, name=name)
     config = read_config(folder)
     if "pretrained_cfg" in config and "architecture" in config:
-        inner = Source("timm", str(config["architecture"]), str(_first(folder, _TIMM_WEIGHTS)))
+        inner = Source("timm", str(config["architecture"]), str(first_of(folder, TIMM_WEIGHTS)))
         return dataclasses.replace(timm_model(inner, choices, say), name=name)
     if choices.config or choices.weights_prefix:
         raise ExportError("the folder brings its configuration and weights: no --config, --weights-prefix")
@@ -68,46 +63,6 @@ def hub_folder(source: Source, choices: Choices, say: Say) -> PulledTowers:
         reason = _REFUSED.get(model_type, f"known are {known}")
         raise ExportError(f"{name}: model type {model_type!r} is not supported: {reason}")
     return _BY_MODEL_TYPE[model_type](folder, config, name, choices)
-
-
-def read_config(folder: Path) -> dict[str, Any]:
-    """The folder's `config.json`; empty where there is none but `modules.json`.
-
-    Raises:
-        ExportError: if it is missing or is not JSON.
-    """
-    path = folder / "config.json"
-    if not path.is_file() and (folder / "modules.json").is_file():
-        return {}
-    try:
-        loaded = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ExportError(
-            f"{folder} holds no config.json, {CONFIG_NAME} or modules.json: not the folder of a model"
-        ) from error
-    except ValueError as error:
-        raise ExportError(f"{path} is not JSON: {error}") from error
-    if not isinstance(loaded, dict):
-        raise ExportError(f"{path} is not a model's configuration")
-    return loaded
-
-
-def _folder(model: str) -> Path:
-    path = Path(model).expanduser()
-    if path.is_dir():
-        return path.resolve()
-    if path.exists():
-        raise ExportError(f"{path} is a file; name the folder, with its config.json and tokenizer")
-    if model.startswith((".", "/", "~")) or model.count("/") != 1:
-        raise ExportError(f"no folder {path}, and the name of a repository is written OWNER/NAME")
-    return hub_snapshot(model, _PATTERNS, "download the repository elsewhere and name its folder: hf:/path/to/folder")
-
-
-def _first(folder: Path, names: tuple[str, ...]) -> Path:
-    for name in names:
-        if (folder / name).is_file():
-            return folder / name
-    raise ExportError(f"{folder} holds no weights ({', '.join(names)})")
 
 
 def _with_config(choices: Choices, config: Path) -> Choices:

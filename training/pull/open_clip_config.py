@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import json
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,6 +10,8 @@ from typing import Any, Final, get_args
 from twinlens.encoders.clean_text import Clean
 from twinlens.training.export.errors import ExportError
 from twinlens.training.pull.layer_counts import refuse_endless_layers
+from twinlens.training.pull.near_names import perhaps
+from twinlens.training.pull.open_clip_listing import model_configs
 from twinlens.training.tokenizers import CLIP_VOCABULARY_SIZE
 
 CONFIG_NAME: Final = "open_clip_config.json"
@@ -73,12 +74,11 @@ def built_in(name: str) -> OpenClipConfig:
     Raises:
         ExportError: if it lists none of that name.
     """
-    import open_clip  # noqa: PLC0415 - seconds
-
-    if name not in open_clip.list_models():
-        hint = f"; a folder or repository is written hf:{name}" if "/" in name else ""
-        raise ExportError(f"open_clip knows no model {name!r}; its names: open_clip.list_models(){hint}")
-    return OpenClipConfig(name, copy.deepcopy(open_clip.get_model_config(name)))
+    listed = model_configs()
+    if name in listed:
+        return OpenClipConfig(name, listed[name])
+    hint = f"; a folder or repository is written hf:{name}" if "/" in name else perhaps(name, listed)
+    raise ExportError(f"open_clip knows no model {name!r}" + (hint or "; its names: open_clip.list_models()"))
 
 
 def from_file(name: str, path: Path) -> OpenClipConfig:

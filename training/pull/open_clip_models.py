@@ -14,14 +14,14 @@ from twinlens.training.export.open_clip_towers import open_clip_towers, scoring_
 from twinlens.training.hub import hub_file
 from twinlens.training.pull.checkpoints import Weights, fit_weights, read_weights, without_prefix
 from twinlens.training.pull.open_clip_config import OpenClipConfig, built_in, check_pictures, from_file
+from twinlens.training.pull.open_clip_listing import model_configs, tag_config, tags_of
 from twinlens.training.pull.preprocessing import from_open_clip
-from twinlens.training.pull.published_weights import published_weights
+from twinlens.training.pull.published_weights import open_clip_tag, published_weights
 from twinlens.training.pull.pulled import RANDOM_WEIGHTS, PulledTowers, Say
 from twinlens.training.pull.source import Choices, Source, weights_file, weights_label
 from twinlens.training.pull.tokenizer_choice import check_vocabulary, open_clip_tokenizer
 from twinlens.training.pull.transformers_models import refuse_own_code
 
-_TAGS_SHOWN = 6
 # Constants and buffers that older versions kept among the weights.
 _DROPPED = ("attn_mask", "text.attn_mask", "text.transformer.embeddings.position_ids", "text_decoder.")
 
@@ -44,7 +44,7 @@ def open_clip_from(config: OpenClipConfig, source: Source, choices: Choices, say
     """
     check_pictures(config)
     tokenizer = open_clip_tokenizer(config, choices.tokenizer)
-    tag_cfg = _tag(source) if choices.config is None else {}
+    tag_cfg = open_clip_tag(source) if choices.config is None else {}
     weights = _weights(source, tag_cfg, choices, say)
     model_cfg = _model_cfg(config, tag_cfg, weights, choices)
     model = _build(config, model_cfg)
@@ -63,25 +63,6 @@ def open_clip_from(config: OpenClipConfig, source: Source, choices: Choices, say
     label = weights_label(source.weights)
     method = f"open_clip {config.name}" + (f":{label}" if source.weights else ", random weights")
     return PulledTowers(image, text, f"{config.name}-{label}", method, scoring_rule(model))
-
-
-def _tag(source: Source) -> dict[str, Any]:
-    """What open_clip lists for a published tag; empty for a file and for random weights.
-
-    Raises:
-        ExportError: if the model has no such tag.
-    """
-    import open_clip  # noqa: PLC0415 - seconds
-    from open_clip.pretrained import get_pretrained_cfg  # noqa: PLC0415
-
-    if source.weights is None:
-        return {}
-    found: dict[str, Any] = dict(get_pretrained_cfg(source.model, source.weights) or {})
-    if found or weights_file(source.weights) is not None:
-        return found
-    tags = open_clip.list_pretrained_tags_by_model(source.model)
-    known = ", ".join(tags[:_TAGS_SHOWN]) + (", …" if len(tags) > _TAGS_SHOWN else "") if tags else "none"
-    raise ExportError(f"{source.model} has no published weights {source.weights!r}; known: {known}")
 
 
 def _weights(source: Source, tag_cfg: dict[str, Any], choices: Choices, say: Say) -> Weights | None:
@@ -105,10 +86,8 @@ def _warn_of_the_other_gelu(source: Source, say: Say) -> None:
     Many a checkpoint was fine-tuned from `ViT-B-32:openai`, whose GELU is not that of the configuration `ViT-B-32`
     (https://github.com/mlfoundations/open_clip/issues/771).
     """
-    import open_clip  # noqa: PLC0415
-
     twin = f"{source.model}-quickgelu"
-    if twin in open_clip.list_models():
+    if twin in model_configs():
         say(f"computed with GELU; if the weights descend from OpenAI's, they need quick-GELU: pull {twin}:FILE")
 
 
@@ -196,10 +175,7 @@ def _preprocess_cfg(
 
 
 def _common_preprocessing(name: str) -> dict[str, Any]:
-    import open_clip  # noqa: PLC0415
-    from open_clip.pretrained import get_pretrained_cfg  # noqa: PLC0415
-
     keys = ("mean", "std", "interpolation", "resize_mode")
-    found = [get_pretrained_cfg(name, tag) for tag in open_clip.list_pretrained_tags_by_model(name)]
+    found = [tag_config(name, tag) for tag in tags_of(name)]
     kinds = [{key: cfg[key] for key in keys if cfg.get(key) is not None} for cfg in found]
     return kinds[0] if kinds and all(kind == kinds[0] for kind in kinds) else {}

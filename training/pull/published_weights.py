@@ -6,8 +6,28 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from twinlens.training.export.errors import ExportError
 from twinlens.training.hub import downloading, hub_file
-from twinlens.training.pull.open_clip_listing import pretrained
+from twinlens.training.pull.open_clip_listing import pretrained, tag_config, tags_of
+from twinlens.training.pull.source import Source, weights_file
+
+_TAGS_SHOWN = 6
+
+
+def open_clip_tag(source: Source) -> dict[str, Any]:
+    """What open_clip lists for a published tag; empty for a file and for random weights.
+
+    Raises:
+        ExportError: if the model has no such tag, or there is no such file.
+    """
+    if source.weights is None:
+        return {}
+    found = tag_config(source.model, source.weights)
+    if found or weights_file(source.weights) is not None:
+        return found
+    tags = tags_of(source.model)
+    known = ", ".join(tags[:_TAGS_SHOWN]) + (", …" if len(tags) > _TAGS_SHOWN else "") if tags else "none"
+    raise ExportError(f"{source.model} has no published weights {source.weights!r}; known: {known}")
 
 
 def published_weights(model: str, tag: str, tag_cfg: Mapping[str, Any]) -> Path:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from twinlens.encoders.manifest import ScoringRule
-from twinlens.training.export.towers import ImageExport, TextExport
+
+if TYPE_CHECKING:
+    from twinlens.training.export.towers import ImageExport, TextExport  # with torch: seconds
 
 # Says something a user should know beside the result, one line.
 Say = Callable[[str], None]

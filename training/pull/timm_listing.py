@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from twinlens.training.export.errors import ExportError
 from twinlens.training.pull.near_names import perhaps
+from twinlens.training.pull.source import Choices
 
 _LIBRARY: Final = "timm"
 _MODEL = re.compile(r"@register_model\s+def (\w+)\(")
@@ -32,6 +33,16 @@ def check_name(name: str) -> None:
         known = name in _MODEL.findall(source) or f"'{name}':" in source or f'"{name}":' in source
     if not known:
         raise ExportError(f"timm knows no model {name!r}" + perhaps(name, _names()))
+
+
+def refuse_text_choices(choices: Choices) -> None:
+    """Refuses options that mean nothing without a text tower.
+
+    Raises:
+        ExportError: if there are any.
+    """
+    if choices.config or choices.tokenizer:
+        raise ExportError("timm models have no text tower: --config and --tokenizer mean nothing here")
 
 
 def _names() -> list[str]:

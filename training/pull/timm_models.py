@@ -21,6 +21,7 @@ from twinlens.training.pull.checkpoints import Weights, fit_weights, read_weight
 from twinlens.training.pull.preprocessing import from_timm
 from twinlens.training.pull.pulled import RANDOM_WEIGHTS, PulledTowers, Say
 from twinlens.training.pull.source import Choices, Source, weights_file, weights_label
+from twinlens.training.pull.timm_listing import check_name, refuse_text_choices
 
 _TAGS_SHOWN = 6
 
@@ -34,7 +35,7 @@ def timm_model(source: Source, choices: Choices, say: Say) -> PulledTowers:
     Raises:
         ExportError: if there is no such model or tag, the weights do not fit, or the model gives no pooled features.
     """
-    _refuse_text_choices(choices)
+    refuse_text_choices(choices)
     path = weights_file(source.weights)
     name, _, tag = source.model.partition(".")
     if source.weights and path is None:
@@ -56,18 +57,11 @@ def timm_model(source: Source, choices: Choices, say: Say) -> PulledTowers:
     return PulledTowers(_tower(model, name, pretrained_cfg), None, f"{name}-{label}", method)
 
 
-def _refuse_text_choices(choices: Choices) -> None:
-    if choices.config or choices.tokenizer:
-        raise ExportError("timm models have no text tower: --config and --tokenizer mean nothing here")
-
-
 def _pretrained_cfg(name: str, tag: str) -> dict[str, Any]:
     import timm  # noqa: PLC0415 - seconds
     from timm.models import get_pretrained_cfg  # noqa: PLC0415
 
-    if not timm.is_model(name):
-        close = ", ".join(timm.list_models(f"*{name}*")[:_TAGS_SHOWN])
-        raise ExportError(f"timm knows no model {name!r}" + (f"; perhaps {close}" if close else ""))
+    check_name(name)
     if "naflex" in name:
         raise ExportError(f"{name} takes pictures of any shape (NaFlex); a bundle's tower has one fixed size")
     tags = [full.partition(".")[2] for full in timm.list_pretrained(f"{name}.*")]

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from twinlens.encoders.tokenise import TextTokenizer
 from twinlens.training.export.errors import ExportError
 from twinlens.training.pull.open_clip_config import OpenClipConfig, TokenizerNeed, tokenizer_need
-from twinlens.training.tokenizers import TokenizerExport, clip_tokenizer, coca_tokenizer, hugging_face_tokenizer
+from twinlens.training.tokenizers import (
+    TokenizerExport,
+    clip_tokenizer,
+    coca_tokenizer,
+    hugging_face_tokenizer,
+    needs_no_conversion,
+)
 
 _PROBE = "a photo of two dogs"
 
@@ -27,7 +35,7 @@ def open_clip_tokenizer(config: OpenClipConfig, given: str | None) -> TokenizerE
     need = tokenizer_need(config, given=given is not None)
     source = given or _source(config, need)
     if source:
-        try:
+        with _named(config, given):
             export = hugging_face_tokenizer(
                 source,
                 context_length=config.context_length,
@@ -36,9 +44,6 @@ def open_clip_tokenizer(config: OpenClipConfig, given: str | None) -> TokenizerE
                 attention_mask=False,
                 strip_sep=need.strip_sep,
             )
-        except ExportError as error:
-            hint = "" if given else ", by --tokenizer FOLDER"
-            raise ExportError(f"{config.name}: {error}{hint}") from error
     elif config.is_coca:
         export = coca_tokenizer(config.context_length)
     else:
@@ -49,6 +54,28 @@ def open_clip_tokenizer(config: OpenClipConfig, given: str | None) -> TokenizerE
         check_vocabulary(export, int(vocabulary), config.name)
         _check_end(export, config)
     return export
+
+
+def check_open_clip_tokenizer(config: OpenClipConfig, given: str | None) -> None:
+    """As `open_clip_tokenizer`; but where a vocabulary has to be converted, only whether there is one.
+
+    Raises:
+        ExportError: as `open_clip_tokenizer`.
+    """
+    source = given or _source(config, tokenizer_need(config, given=given is not None))
+    with _named(config, given):
+        ready = not source or needs_no_conversion(source)
+    if ready:
+        open_clip_tokenizer(config, given)
+
+
+@contextlib.contextmanager
+def _named(config: OpenClipConfig, given: str | None) -> Iterator[None]:
+    try:
+        yield
+    except ExportError as error:
+        hint = "" if given else ", by --tokenizer FOLDER"
+        raise ExportError(f"{config.name}: {error}{hint}") from error
 
 
 def check_vocabulary(export: TokenizerExport, vocabulary: int, name: str) -> None:

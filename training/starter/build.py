@@ -10,7 +10,8 @@ from pathlib import Path
 from twinlens.encoders.bundle import read_manifest, verify_digests
 from twinlens.encoders.errors import BundleError
 from twinlens.encoders.manifest import Lineage, Manifest, ScoringRule
-from twinlens.training.export.bundle import About, check_destination, publish_towers
+from twinlens.training.export.bundle import About, publish_towers
+from twinlens.training.export.destination import check_destination
 from twinlens.training.export.towers import ImageExport, TextExport
 from twinlens.training.starter import class_names, packages
 from twinlens.training.starter.efficientnet import EFFICIENTNET_PREPROCESS, load_efficientnet

@@ -69,6 +69,18 @@ def hugging_face_tokenizer(
     return TokenizerExport(json.dumps(content, ensure_ascii=False, sort_keys=True), spec)
 
 
+def needs_no_conversion(source: Path | str) -> bool:
+    """Whether there is a `tokenizer.json`, which is read without transformers.
+
+    Args:
+        source: As for `hugging_face_tokenizer`.
+
+    Raises:
+        ExportError: if there is no tokenizer at all.
+    """
+    return find_source(source).find(TOKENIZER_FILE) is not None
+
+
 def _read(path: Path) -> dict[str, Any]:
     from tokenizers import Tokenizer  # noqa: PLC0415
 

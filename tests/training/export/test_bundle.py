@@ -45,7 +45,9 @@ def test_a_published_bundle_gives_torchs_vectors_and_the_same_space_again(
 
 
 def test_an_image_only_bundle_has_no_text_tower(image_tower: ImageExport, tmp_path: Path) -> None:
-    manifest = publish_towers(image_tower, None, ABOUT, tmp_path / "bundle")
+    stages: list[str] = []
+    manifest = publish_towers(image_tower, None, ABOUT, tmp_path / "bundle", stages.append)
+    assert [stage.split()[0] for stage in stages] == ["writing", "checking"]
     assert manifest.text is None
     Encoder.load(tmp_path / "bundle", provider="cpu", threads=1)
 

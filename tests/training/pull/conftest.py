@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from tests.support.tokenizer_families import Families
 from twinlens.encoders.manifest import Manifest
+from twinlens.training.export import bundle as bundle_module
 from twinlens.training.export.bundle import About
 from twinlens.training.export.towers import ImageExport, TextExport
-from twinlens.training.pull import families as families_module
 
 
 @pytest.fixture(scope="session")
@@ -26,7 +24,7 @@ class Published:
         self.text: TextExport | None = None
         self.about: About | None = None
 
-    def __call__(self, image: ImageExport | None, text: TextExport | None, about: About, _: Path) -> Manifest:
+    def __call__(self, image: ImageExport | None, text: TextExport | None, about: About, *_: object) -> Manifest:
         self.image, self.text, self.about = image, text, about
         return None  # type: ignore[return-value]
 
@@ -34,7 +32,7 @@ class Published:
 @pytest.fixture
 def published(monkeypatch: pytest.MonkeyPatch) -> Published:
     stand_in = Published()
-    monkeypatch.setattr(families_module, "publish_towers", stand_in)
+    monkeypatch.setattr(bundle_module, "publish_towers", stand_in)
     return stand_in
 
 

@@ -40,7 +40,8 @@ def test_a_published_tag_brings_its_own_gelu_and_preprocessing(
     open_clip.add_model_config(config)
     tag = {"quick_gelu": True, "mean": (0.1, 0.2, 0.3), "std": (0.5, 0.5, 0.5), "resize_mode": "squash"}
     monkeypatch.setitem(open_clip.pretrained._PRETRAINED, "tiny-published", {"tag": tag})
-    monkeypatch.setattr("twinlens.training.pull.open_clip_models.published_weights", lambda *_: weights)
+    for module in ("before_loading", "open_clip_models"):
+        monkeypatch.setattr(f"twinlens.training.pull.{module}.published_weights", lambda *_: weights)
     pull("tiny-published:tag", tmp_path / "bundle")
     assert published.image is not None
     assert published.text is not None
