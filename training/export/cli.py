@@ -137,7 +137,7 @@ def export(
         bundle_name, bundle_version = bundle_name_and_version(name, version, out)
 
         def make(destination: Path) -> Manifest:
-            return export_checkpoint(checkpoint, destination, bundle_name, bundle_version, _progress)
+            return export_checkpoint(checkpoint, destination, bundle_name, bundle_version, progress=_progress)
 
         manifest = with_variants(make, out, VariantsAsked(variants, photos, texts, labels))
         _report(manifest, out, as_json=as_json)

@@ -108,7 +108,7 @@ def test_an_export_with_variants_publishes_what_passes_and_says_so(
 ) -> None:
     asked: list[object] = []
 
-    def export(checkpoint: Path, to: Path, *name_and_version: str | None) -> Manifest:
+    def export(checkpoint: Path, to: Path, *name_and_version: str | None, **_: object) -> Manifest:
         """Stands in for an export through torch, which takes long."""
         asked.extend((checkpoint.name, *name_and_version))
         return publish_with(to, image_graph(), None)
