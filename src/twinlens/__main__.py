@@ -72,9 +72,6 @@ _USER_ERRORS = (
 # Rooms whose commands take `--local`: the client knows no server, so they are told here how to start one.
 _CONNECTING = ("twinlens.client.cli", "twinlens.training.cli")
 
-# Shares the CPUs out itself, between decoding, encoding and searching.
-_SERVING = "twinlens.server.cli"
-
 _COMPLETION = "_TWINLENS_COMPLETE"  # set by the shell when it asks for completions
 
 _INTERRUPTED = 130  # 128 + SIGINT, as shells say it
@@ -135,7 +132,7 @@ def load(name: str) -> Any:
         from twinlens.client.connect import register_local  # noqa: PLC0415
 
         register_local(_local)
-    if mounted.module != _SERVING:
+    if name != "serve":  # which shares the CPUs out itself
         from twinlens.encoders.cpus import allowed_cpus  # noqa: PLC0415
 
         # The algebra under NumPy would start a thread for every CPU it sees, whatever the quota of the process.
@@ -187,7 +184,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     On SIGTERM half-written files, private folders and started servers are cleared away as on Ctrl-C; the code is 143.
     """
     os.environ.setdefault("GRPC_VERBOSITY", "ERROR")  # its notices would stand between our lines on stderr
-    os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # ONNX Runtime would tell its maker of this use
     _open_outputs()
     if arguments is None:  # the process is ours
         signal.signal(signal.SIGTERM, _terminate)
