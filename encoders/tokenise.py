@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from twinlens.encoders.clean_text import clean_text
-from twinlens.encoders.errors import BundleError, InvalidText
+from twinlens.encoders.errors import BundleError, InvalidText, first_line
 from twinlens.encoders.manifest import TextSpec
 from twinlens.encoders.text_window import raw_end, word_end
 
@@ -60,7 +60,7 @@ class TextTokenizer:
             if self._whole_words:
                 self._tokenizer.model = _exact_unigram(json.loads(raw))
         except Exception as error:  # tokenizers raises bare Exception
-            msg = f"the tokenizer cannot be read: {_first_line(error)}"
+            msg = f"the tokenizer cannot be read: {first_line(error)}"
             raise BundleError(msg) from error
         self._tokenizer.encode_special_tokens = True
         self._tokenizer.no_padding()
@@ -150,7 +150,3 @@ def _trailing_special(mask: Sequence[int]) -> int:
             break
         count += 1
     return count
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0][:200]

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from tests.support.complaints import complaint
 from twinlens.encoders.bundle import read_manifest, verify_digests
-from twinlens.encoders.errors import BundleError
 
 
 @pytest.fixture
@@ -23,14 +23,6 @@ def edit(bundle: Path, change: Callable[[dict[str, Any]], object]) -> None:
     content = json.loads(file.read_text())
     change(content)
     file.write_text(json.dumps(content))
-
-
-def complaint(action: Callable[[], object]) -> str:
-    with pytest.raises(BundleError) as caught:
-        action()
-    message = str(caught.value)
-    assert "\n" not in message
-    return message
 
 
 class TestManifest:

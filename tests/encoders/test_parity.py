@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from tests.support.complaints import complaint as refusal
 from tests.support.fake_encoder import FakeEncoder
 from tests.support.tiny_bundle import TEXT, TinyTowers, build_tiny_bundle
 from twinlens.encoders.bundle import read_manifest
 from twinlens.encoders.decode import decode_image
 from twinlens.encoders.encoder import Encoder
-from twinlens.encoders.errors import BundleError
 from twinlens.encoders.parity import DEFAULT_PARITY_TEXTS, check_parity, default_parity_images, write_parity
 from twinlens.encoders.tokenise import TextTokenizer
 
@@ -39,10 +39,7 @@ def folder(tmp_path: Path, fake_encoder: FakeEncoder, images: dict[str, bytes]) 
 
 
 def complaint(action: Callable[[], object]) -> str:
-    with pytest.raises(BundleError) as caught:
-        action()
-    message = str(caught.value)
-    assert "\n" not in message
+    message = refusal(action)
     assert message.startswith("parity: ")
     return message
 

@@ -13,6 +13,7 @@ from typing import Any
 import fsspec
 import pytest
 
+from tests.support.complaints import complaint
 from tests.support.forged_bundle import forge
 from tests.support.object_store import object_store
 from tests.support.small_bundle import build_small
@@ -60,14 +61,6 @@ def other(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("other")
     build_small(root / "1", change=1.0)
     return root / "1"
-
-
-def complaint(action: Any, *arguments: Any) -> str:
-    with pytest.raises(BundleError) as caught:
-        action(*arguments)
-    message = str(caught.value)
-    assert "\n" not in message
-    return message
 
 
 def contents(url: str) -> dict[str, bytes]:

@@ -16,10 +16,10 @@ from typing import Any
 import fsspec
 import pytest
 
+from tests.support.complaints import complaint
 from tests.support.object_store import object_store
 from tests.support.small_bundle import build_small
 from twinlens.encoders.encoder import Encoder
-from twinlens.encoders.errors import BundleError
 from twinlens.encoders.repository import ModelRepository
 
 
@@ -56,14 +56,6 @@ def repository(url: str, tmp_path: Path) -> ModelRepository:
 def s3() -> Any:
     """Another client: it neither knows nor spoils what the first remembers."""
     return fsspec.filesystem("s3", skip_instance_cache=True)
-
-
-def complaint(action: Any, *arguments: Any) -> str:
-    with pytest.raises(BundleError) as caught:
-        action(*arguments)
-    message = str(caught.value)
-    assert "\n" not in message
-    return message
 
 
 def flipped(raw: bytes) -> bytes:

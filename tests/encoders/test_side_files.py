@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import onnx
 import pytest
 
+from tests.support.complaints import complaint
 from tests.support.forged_bundle import forge
 from tests.support.small_bundle import keep_beside, stage
 from tests.support.tiny_bundle import TinyTowers, stage_tiny_bundle, tiny_draft
 from twinlens.encoders.bundle import read_manifest, verify_digests
 from twinlens.encoders.encoder import Encoder
-from twinlens.encoders.errors import BundleError
 from twinlens.encoders.manifest import Agreement, FileEntry, ImageTower, Manifest, TowerFiles, compute_space_id
 from twinlens.encoders.publish import publish
 
@@ -30,14 +29,6 @@ LAYOUTS: dict[str, dict[str, Any]] = {
 
 def published(folder: Path, **layout: Any) -> Manifest:
     return publish(tiny_draft(text=False), stage(folder / "staging", **layout), folder / "bundle")
-
-
-def complaint(action: Callable[[], object]) -> str:
-    with pytest.raises(BundleError) as caught:
-        action()
-    message = str(caught.value)
-    assert "\n" not in message
-    return message
 
 
 def loading_and_verifying(bundle: Path) -> str:

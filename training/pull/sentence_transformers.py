@@ -13,11 +13,12 @@ from torch import Tensor, nn
 from twinlens.training.errors import first_line
 from twinlens.training.export.errors import ExportError
 from twinlens.training.export.towers import TextExport, frozen
+from twinlens.training.json_object import read_json_object
 from twinlens.training.pull.checkpoints import fit_weights, read_weights
 from twinlens.training.pull.pulled import PulledTowers
 from twinlens.training.pull.source import Choices
 from twinlens.training.pull.tokenizer_choice import check_vocabulary
-from twinlens.training.pull.transformers_models import load_model, read_json
+from twinlens.training.pull.transformers_models import load_model
 from twinlens.training.tokenizers import TokenizerExport, hugging_face_tokenizer
 
 # Encoders that hide padding by a mask, each compared with its padded self in the tests.
@@ -82,7 +83,7 @@ def sentence_model(folder: Path, name: str, choices: Choices) -> PulledTowers:
         )
     _refuse_prompt(folder, name)
     inner = steps[0][1]
-    config = read_json(inner / "config.json")
+    config = read_json_object(inner / "config.json")
     model_type = str(config.get("model_type") or "")
     if model_type not in MODEL_TYPES:
         raise ExportError(
@@ -107,7 +108,7 @@ def _text_only(
     kind = str(config["model_type"])
     options = {"add_pooling_layer": False} if kind in _WITHOUT_POOLER else {}
     encoder: Any = load_model(folder, "AutoModel", name, **options)
-    sentence = read_json(folder / "sentence_bert_config.json")
+    sentence = read_json_object(folder / "sentence_bert_config.json")
     if sentence.get("do_lower_case"):
         raise ExportError(f"{name} lower-cases texts before its tokenizer (do_lower_case), which serving does not do")
     tokenizer = _tokenizer(choices.tokenizer or folder, folder, encoder.config, sentence)
@@ -129,7 +130,9 @@ def _tokenizer(source: Path | str, folder: Path, config: Any, sentence: dict[str
     positions = int(config.max_position_embeddings)
     if config.model_type in _POSITIONS_BEHIND_PADDING:
         positions -= int(config.pad_token_id) + 1
-    stated = sentence.get("max_seq_length") or read_json(folder / "tokenizer_config.json").get("model_max_length")
+    stated = sentence.get("max_seq_length") or read_json_object(folder / "tokenizer_config.json").get(
+        "model_max_length"
+    )
     limit = int(stated) if stated and stated < _NO_LIMIT else positions
     return hugging_face_tokenizer(
         source, context_length=min(limit, positions), clean="none", pad="longest", attention_mask=True
@@ -147,14 +150,14 @@ def _modules(folder: Path) -> list[tuple[str, Path]]:
 
 
 def _refuse_prompt(folder: Path, name: str) -> None:
-    stated = read_json(folder / "config_sentence_transformers.json")
+    stated = read_json_object(folder / "config_sentence_transformers.json")
     default = stated.get("default_prompt_name")
     if default and (stated.get("prompts") or {}).get(default):
         raise ExportError(f"{name} puts the prompt {default!r} before every text, which serving does not do")
 
 
 def _pooling(folder: Path, name: str) -> str:
-    config = read_json(folder / "config.json")
+    config = read_json_object(folder / "config.json")
     named = {
         "pooling_mode_cls_token": "cls",
         "pooling_mode_mean_tokens": "mean",
@@ -172,7 +175,7 @@ def _pooling(folder: Path, name: str) -> str:
 
 
 def _dense(folder: Path, name: str) -> nn.Module:
-    config = read_json(folder / "config.json")
+    config = read_json_object(folder / "config.json")
     activation = str(config.get("activation_function") or "Identity").rpartition(".")[2]
     if activation not in _ACTIVATIONS or not {"in_features", "out_features"} <= config.keys():
         raise ExportError(f"{name}: the layer in {folder.name} is not supported (activation {activation})")

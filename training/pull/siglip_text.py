@@ -14,7 +14,7 @@ import string
 from pathlib import Path
 from typing import Any
 
-from twinlens.training.pull.transformers_models import read_json
+from twinlens.training.json_object import read_json_object
 from twinlens.training.tokenizers import TokenizerExport
 from twinlens.training.tokenizers.configured import lower_cases, lower_first
 
@@ -48,7 +48,7 @@ def with_siglip_clean_up(export: TokenizerExport, source: Path | str) -> Tokeniz
         export: The tokenizer, whose spec cleans nothing.
         source: Its folder; `tokenizer_config.json` names the class.
     """
-    named = str(read_json(Path(source).expanduser() / "tokenizer_config.json").get("tokenizer_class") or "")
+    named = str(read_json_object(Path(source).expanduser() / "tokenizer_config.json").get("tokenizer_class") or "")
     content = json.loads(export.json)
     if named in _LOWER_ONLY:
         lower_first(content)

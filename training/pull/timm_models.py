@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from twinlens.training.export.errors import ExportError
 from twinlens.training.export.fused_branches import fuse_branches
 from twinlens.training.export.towers import ImageExport, frozen
 from twinlens.training.hub import hub_file
+from twinlens.training.json_object import read_json_object
 from twinlens.training.pull.checkpoints import Weights, fit_weights, read_weights, without_prefix
 from twinlens.training.pull.preprocessing import from_timm
 from twinlens.training.pull.pulled import RANDOM_WEIGHTS, PulledTowers, Say
@@ -74,14 +74,8 @@ def _pretrained_cfg(name: str, tag: str) -> dict[str, Any]:
 
 def _beside(path: Path, name: str) -> dict[str, Any]:
     """What a `config.json` in the checkpoint's folder says, as in repositories of timm models."""
-    file = path.parent / "config.json"
-    if not file.is_file():
-        return {}
-    try:
-        loaded = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise ExportError(f"{file} is not JSON: {first_line(error)}") from error
-    if not isinstance(loaded, dict) or loaded.get("architecture") != name:
+    loaded = read_json_object(path.parent / "config.json")
+    if loaded.get("architecture") != name:
         return {}
     stated: dict[str, Any] = loaded.get("pretrained_cfg") or {}
     return stated

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,6 +13,7 @@ import torch
 from twinlens.training.errors import first_line
 from twinlens.training.export.errors import ExportError
 from twinlens.training.export.towers import frozen
+from twinlens.training.json_object import read_json_object
 from twinlens.training.pull.layer_counts import refuse_endless_layers
 
 _INSTALL_HINT = "pip install 'twinlens[huggingface]'"
@@ -50,7 +50,7 @@ def load_model(folder: Path, class_name: str, name: str, **options: Any) -> Any:
     """
     library = transformers()
     refuse_own_code(folder, name)
-    refuse_endless_layers(read_json(folder / "config.json"), name)
+    refuse_endless_layers(read_json_object(folder / "config.json"), name)
     if not any(folder.glob("*.safetensors")) and not any(folder.glob("*.bin")):
         raise ExportError(f"{name} holds no weights (model.safetensors or pytorch_model.bin)")
     try:
@@ -86,21 +86,6 @@ def _reason(error: Exception) -> str:
     return reason
 
 
-def read_json(path: Path) -> dict[str, Any]:
-    """A JSON object; empty where there is no such file.
-
-    Raises:
-        ExportError: if it is not JSON.
-    """
-    if not path.is_file():
-        return {}
-    try:
-        loaded = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise ExportError(f"{path} is not JSON: {first_line(error)}") from error
-    return loaded if isinstance(loaded, dict) else {}
-
-
 def preprocessor_config(folder: Path, name: str) -> dict[str, Any]:
     """How pictures are prepared; as transformers itself looks for it.
 
@@ -108,7 +93,7 @@ def preprocessor_config(folder: Path, name: str) -> dict[str, Any]:
         ExportError: if the folder does not say.
     """
     for file in ("preprocessor_config.json", "processor_config.json"):
-        found = read_json(folder / file)
+        found = read_json_object(folder / file)
         if found.get("image_processor") or "image_mean" in found:
             return found
     raise ExportError(f"{name} has no preprocessor_config.json, so its pictures cannot be prepared as it was trained")
@@ -137,5 +122,5 @@ def refuse_own_code(folder: Path, name: str) -> None:
     Raises:
         ExportError: if it does.
     """
-    if "auto_map" in read_json(folder / "config.json"):
+    if "auto_map" in read_json_object(folder / "config.json"):
         raise ExportError(f"{name} brings code of its own (auto_map in config.json), which pull does not run")

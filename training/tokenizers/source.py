@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
 from twinlens.training.export.errors import ExportError
 from twinlens.training.hub import hub_snapshot
+from twinlens.training.json_object import read_json_object
 
 TOKENIZER_FILE: Final = "tokenizer.json"
 CONFIG_FILE: Final = "tokenizer_config.json"
@@ -58,7 +58,7 @@ class TokenizerSource:
         return self._read("sentence_bert_config.json")
 
     def _read(self, name: str) -> dict[str, Any]:
-        return {} if self.folder is None else _read_json(self.folder / name)
+        return {} if self.folder is None else read_json_object(self.folder / name)
 
     def find(self, *names: str) -> Path | None:
         """The first of these files that is there."""
@@ -98,7 +98,7 @@ def token_text(token: object) -> str | None:
 
 
 def _from_folder(folder: Path, name: str) -> TokenizerSource:
-    config = {**_read_json(folder / SPECIAL_TOKENS_FILE), **_read_json(folder / CONFIG_FILE)}
+    config = {**read_json_object(folder / SPECIAL_TOKENS_FILE), **read_json_object(folder / CONFIG_FILE)}
     found = TokenizerSource(name, folder, None, config)
     if not _is_whole(found):
         raise ExportError(f"{name} holds no tokenizer ({', '.join(_SINGLE_FILES)}, {' with '.join(BYTE_BPE_FILES)})")
@@ -107,16 +107,6 @@ def _from_folder(folder: Path, name: str) -> TokenizerSource:
 
 def _is_whole(found: TokenizerSource) -> bool:
     return bool(found.find(*_SINGLE_FILES)) or all(found.find(each) for each in BYTE_BPE_FILES)
-
-
-def _read_json(path: Path) -> dict[str, Any]:
-    if not path.is_file():
-        return {}
-    try:
-        loaded = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise ExportError(f"{path} is not JSON: {error}") from error
-    return loaded if isinstance(loaded, dict) else {}
 
 
 def _from_hub(name: str) -> Path:
