@@ -11,8 +11,10 @@ from typing import Any, Self
 
 import pytest
 
+from tests.support.command_runs import Ran
 from tests.support.fake_encoder import FakeEncoder
 from tests.support.pictures import write_folder
+from twinlens.__main__ import main
 from twinlens.client import AsyncClient, Client
 from twinlens.server.local import local_server
 from twinlens.server.settings import Settings
@@ -90,3 +92,33 @@ def client(open_client: Callable[..., Any], target: str) -> Iterator[Any]:
 def pictures(tmp_path: Path) -> Path:
     """Four pictures, a broken one, and a file that is none."""
     return write_folder(tmp_path / "pictures")
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Callable[..., Ran]:
+    monkeypatch.delenv("TWINLENS_SERVER", raising=False)
+
+    def run_command(*arguments: object) -> Ran:
+        capsys.readouterr()
+        code = main([str(argument) for argument in arguments])
+        captured = capsys.readouterr()
+        return Ran(code, captured.out, captured.err)
+
+    return run_command
+
+
+@pytest.fixture(params=["local", "server"])
+def where(request: pytest.FixtureRequest, tiny_bundle: Path, tmp_path: Path) -> Iterator[tuple[object, ...]]:
+    """The options that name a data folder of its own: served in process, or by a server that runs beside."""
+    if request.param == "local":
+        with local_server(tmp_path / "data", tiny_bundle):
+            pass  # from now on the folder knows its bundle
+        yield ("--local", tmp_path / "data")
+        return
+    with local_server(tmp_path / "data", tiny_bundle, settings=SETTINGS) as target:
+        yield ("--server", target)
+
+
+@pytest.fixture
+def local(tiny_bundle: Path, tmp_path: Path) -> tuple[object, ...]:
+    return ("--local", tmp_path / "data", "--bundle", tiny_bundle)

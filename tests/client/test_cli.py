@@ -3,71 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from PIL import Image
 
 from tests.client.test_sinks import read_back
+from tests.support.command_runs import Ran
 from tests.support.pictures import solid
-from twinlens.__main__ import main
 from twinlens.client import Client
-from twinlens.server.local import local_server
-from twinlens.server.settings import Settings
-
-
-@dataclass(frozen=True)
-class Ran:
-    """What a command left behind."""
-
-    code: int
-    out: str
-    err: str
-
-    @property
-    def json(self) -> Any:
-        return json.loads(self.out)
-
-    def failed(self, code: int = 1) -> str:
-        """The only line of stderr of a command that failed as it should."""
-        assert self.code == code, self
-        assert self.out == ""
-        (line,) = self.err.splitlines()
-        assert line.startswith("twinlens: ")
-        return line
-
-
-@pytest.fixture
-def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Callable[..., Ran]:
-    monkeypatch.delenv("TWINLENS_SERVER", raising=False)
-
-    def run_command(*arguments: object) -> Ran:
-        capsys.readouterr()
-        code = main([str(argument) for argument in arguments])
-        captured = capsys.readouterr()
-        return Ran(code, captured.out, captured.err)
-
-    return run_command
-
-
-@pytest.fixture(params=["local", "server"])
-def where(request: pytest.FixtureRequest, tiny_bundle: Path, tmp_path: Path) -> Iterator[tuple[object, ...]]:
-    """The options that name a data folder of its own: served in process, or by a server that runs beside."""
-    if request.param == "local":
-        with local_server(tmp_path / "data", tiny_bundle):
-            pass  # from now on the folder knows its bundle
-        yield ("--local", tmp_path / "data")
-        return
-    with local_server(tmp_path / "data", tiny_bundle, settings=Settings(canary_interval_s=3600)) as target:
-        yield ("--server", target)
-
-
-@pytest.fixture
-def local(tiny_bundle: Path, tmp_path: Path) -> tuple[object, ...]:
-    return ("--local", tmp_path / "data", "--bundle", tiny_bundle)
 
 
 def test_a_folder_is_stored_found_and_shown(
@@ -307,136 +252,6 @@ def test_the_environment_names_the_server_where_no_option_does(
     assert "by-environment" in [each["id"] for each in listed]
 
 
-@pytest.mark.parametrize(
-    ("command", "said"),
-    [
-        ("ingest {tmp}/nowhere -c photos", "no such folder: {tmp}/nowhere"),
-        ("ingest {tmp}/nowhere.jsonl -c photos", "no such file: {tmp}/nowhere.jsonl"),
-        ("ingest {empty} -c photos", "no pictures in {empty}"),
-        ("ingest {blank} -c photos", "no rows in {blank}"),
-        ("ingest {pictures} -c Bad!", "collection id 'Bad!'"),
-        ("label {tmp}/nowhere --labels a,b", "no such folder"),
-        ("label {empty} --labels a,b", "no pictures in {empty}"),
-        ("label {pictures} --labels-file {tmp}/nowhere.txt", "no such file"),
-        ("label {pictures} --labels-file {pictures}/red.png", "not UTF-8"),
-        ("search red -c nowhere", "no collection nowhere"),
-        ("search  -c photos", "the text has no characters"),
-        ("search --item nobody -c photos", "nobody"),
-        ("search --image {tmp}/nowhere.png -c photos", "cannot read"),
-        ("search --image {pictures}/sub/broken.png -c photos", "not a picture"),
-        ("search red -c photos --save-sheet {tmp}/nowhere/x.png", "no such folder"),
-        ("collections show nowhere", "no collection nowhere"),
-        ("collections get photos nobody", "nobody"),
-    ],
-)
-def test_bad_input_ends_in_one_line(
-    run: Callable[..., Ran], local: tuple[object, ...], pictures: Path, tmp_path: Path, command: str, said: str
-) -> None:
-    (tmp_path / "empty").mkdir()
-    (tmp_path / "empty" / "notes.txt").write_text("no picture")
-    (tmp_path / "blank.jsonl").write_text("\n")
-    places = {
-        "tmp": tmp_path,
-        "empty": tmp_path / "empty",
-        "blank": tmp_path / "blank.jsonl",
-        "pictures": pictures,
-    }
-    run("collections", "create", "photos", *local)
-    line = run(*(part.format(**places) for part in command.split(" ")), *local).failed()
-    assert said.format(**places) in line
-
-
-@pytest.mark.parametrize(
-    ("command", "said"),
-    [
-        ("search red -c photos -k 0", "--top-k"),
-        ("search red -c photos --top-k -3", "--top-k"),
-        ("search -c photos", "nothing to look for"),
-        ("search red", "--collection"),
-        ("search red -c photos --modality sound", "'--modality': 'sound' is not one of 'image', 'text'"),
-        ("search red -c photos --save-sheet sheet.doc", ".png"),
-        ("label pictures", "--labels"),
-        ("label pictures --labels a --labels-file b", "--labels-file"),
-        ("label pictures --labels ,,", "no labels"),
-        ("label pictures --labels a --out labels.xlsx", ".parquet"),
-        ("label pictures --labels a --top-k -1", "--top-k"),
-        ("collections list --server a:1", "exclude each other"),
-        ("collections nothing", "No such command"),
-        ("ingest", "SOURCE"),
-    ],
-)
-def test_wrong_usage_ends_in_one_line_and_code_2(
-    run: Callable[..., Ran], local: tuple[object, ...], command: str, said: str
-) -> None:
-    options = () if command.startswith("collections nothing") else local
-    assert said in run(*command.split(), *options).failed(2)
-
-
-def test_naming_no_server_is_wrong_usage(run: Callable[..., Ran]) -> None:
-    assert "TWINLENS_SERVER" in run("search", "red", "-c", "photos").failed(2)
-
-
-def test_nothing_that_can_be_stored_is_a_failure_and_each_is_listed(
-    run: Callable[..., Ran], local: tuple[object, ...], tmp_path: Path
-) -> None:
-    (tmp_path / "broken").mkdir()
-    (tmp_path / "broken" / "a.png").write_bytes(b"broken")
-    stored = run("ingest", tmp_path / "broken", "-c", "photos", *local)
-    assert (stored.code, stored.out) == (1, "")
-    assert len(stored.err.splitlines()) == 2
-    labelled = run("label", tmp_path / "broken", "--labels", "a", "--out", tmp_path / "l.csv", *local)
-    assert (labelled.code, labelled.out) == (1, "")
-    assert not (tmp_path / "l.csv").exists()
-
-
-def test_a_server_that_is_not_there_is_reported_in_one_line(run: Callable[..., Ran], pictures: Path) -> None:
-    server = ("--server", "127.0.0.1:1")
-    for command in (
-        ("search", "red", "-c", "photos"),
-        ("label", pictures, "--labels", "a"),
-        ("ingest", pictures, "-c", "photos"),
-        ("collections", "list"),
-    ):
-        assert "no server answers at 127.0.0.1:1" in run(*command, *server).failed()
-    assert "HOST:PORT" in run("collections", "list", "--server", "nonsense").failed()
-
-
-def test_a_data_folder_that_is_missing_is_made_by_ingest_only(
-    run: Callable[..., Ran], tiny_bundle: Path, pictures: Path, tmp_path: Path
-) -> None:
-    missing = ("--local", tmp_path / "missing", "--bundle", tiny_bundle)
-    assert "; `twinlens ingest` makes one" in run("search", "red", "-c", "photos", *missing).failed()
-    assert not (tmp_path / "missing").exists()
-    assert run("ingest", pictures, "-c", "photos", *missing).code == 0
-
-
-def test_a_bundle_that_is_missing_or_corrupt_is_named_in_one_line(
-    run: Callable[..., Ran], tiny_bundle: Path, pictures: Path, tmp_path: Path
-) -> None:
-    def ingest(bundle: Path) -> str:
-        return run("ingest", pictures, "-c", "photos", "--local", tmp_path / "data", "--bundle", bundle).failed()
-
-    assert "no such folder" in ingest(tmp_path / "nowhere")
-    (tmp_path / "empty").mkdir()
-    assert "bundle.json" in ingest(tmp_path / "empty")
-    corrupt = tmp_path / "corrupt"
-    corrupt.mkdir()
-    for path in tiny_bundle.rglob("*"):
-        if path.is_file():
-            copy = corrupt / path.relative_to(tiny_bundle)
-            copy.parent.mkdir(exist_ok=True, parents=True)
-            copy.write_bytes(path.read_bytes())
-    (corrupt / "image.onnx").write_bytes(b"corrupt")
-    assert "image.onnx" in ingest(corrupt)
-
-
-def test_a_data_folder_that_is_in_use_is_reported_in_one_line(
-    run: Callable[..., Ran], tiny_bundle: Path, tmp_path: Path
-) -> None:
-    with local_server(tmp_path / "data", tiny_bundle):
-        assert run("collections", "list", "--local", tmp_path / "data").failed()
-
-
 def test_rows_that_share_an_id_are_told_from_items(
     run: Callable[..., Ran], where: tuple[object, ...], tmp_path: Path
 ) -> None:
@@ -448,14 +263,6 @@ def test_rows_that_share_an_id_are_told_from_items(
     assert done.code == 0
     assert "1 items in all" in done.out
     assert run("collections", "get", "walls", "red.png", *where).json["caption"] == "red"
-
-
-def test_an_ingest_that_stores_nothing_leaves_no_collection(
-    run: Callable[..., Ran], where: tuple[object, ...], tmp_path: Path
-) -> None:
-    (tmp_path / "broken.png").write_bytes(b"no picture")
-    assert run("ingest", tmp_path / "broken.png", "--collection", "walls", *where).code == 1
-    assert run("collections", "list", *where, "--json").json == {"collections": []}
 
 
 def test_items_are_removed_by_id(run: Callable[..., Ran], where: tuple[object, ...], tmp_path: Path) -> None:
