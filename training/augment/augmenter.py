@@ -1,0 +1,96 @@
+"""Makes the views of a batch: the same for the same seed and batch number, whatever the device."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from twinlens.training.augment.batched import augment_batched
+from twinlens.training.augment.draws import draw
+from twinlens.training.augment.exact import augment_exact
+from twinlens.training.augment.recipe import AugmentRecipe
+
+Mode = Literal["batched", "exact"]
+
+
+class Augmenter:
+    """A recipe at work.
+
+    View v of batch i is drawn from (seed, i, v) alone: a run that is resumed at batch i, or that leaves out other
+    views, sees the same.
+    """
+
+    def __init__(
+        self,
+        recipe: AugmentRecipe,
+        mean: tuple[float, float, float],
+        std: tuple[float, float, float],
+        seed: int,
+        mode: Mode = "batched",
+        *,
+        rank: int = 0,
+        world_size: int = 1,
+    ) -> None:
+        """Prepares.
+
+        Args:
+            recipe: What is done.
+            mean: Of the channels, on the scale 0 to 1; subtracted.
+            std: Likewise; divides.
+            seed: Of the run.
+            mode: `batched`: tensor code for the whole batch; `exact`: torchvision, picture by picture.
+            rank: Whose part of a shared batch is augmented.
+            world_size: How many ranks share a batch; together they draw what one rank would draw for all of it.
+        """
+        self.views = recipe.resolved()
+        self._mean = torch.tensor(mean)
+        self._std = torch.tensor(std)
+        self._seed = seed
+        self._mode = mode
+        self._rank = rank
+        self._world_size = world_size
+
+    @torch.no_grad()
+    def __call__(self, pixels_nhwc: Tensor, number: int) -> list[Tensor]:
+        """All views of one batch.
+
+        Args:
+            pixels_nhwc: uint8, (n, side, side, 3).
+            number: Of the batch in the run.
+
+        Returns:
+            One normalised float32 tensor in channels-last memory per view, (n, 3, s, s), on the device of the pictures:
+            the global views, then the local ones.
+        """
+        with torch.autocast(pixels_nhwc.device.type, enabled=False):
+            return [self._normalised(view) for view in self.plain(pixels_nhwc, number)]
+
+    @torch.no_grad()
+    def plain(self, pixels_nhwc: Tensor, number: int) -> list[Tensor]:
+        """All views as they look: float32 on the scale 0 to 1, not normalised."""
+        count, side = pixels_nhwc.shape[:2]
+        source = pixels_nhwc.permute(0, 3, 1, 2).contiguous()
+        if self._mode == "batched":
+            source = source.to(torch.float32).div_(255)
+        mine = slice(self._rank * count, (self._rank + 1) * count)
+        views = []
+        for index, view in enumerate(self.views):
+            draws = draw(view, count * self._world_size, side, _generator(self._seed, number, index))[mine]
+            if self._mode == "batched":
+                views.append(augment_batched(source, view, draws))
+            else:
+                views.append(augment_exact(source, view, draws).to(torch.float32).div_(255))
+        return views
+
+    def _normalised(self, pixels: Tensor) -> Tensor:
+        mean, std = (each.to(pixels.device, non_blocking=True)[:, None, None] for each in (self._mean, self._std))
+        return pixels.sub_(mean).div_(std).contiguous(memory_format=torch.channels_last)
+
+
+def _generator(seed: int, number: int, view: int) -> torch.Generator:
+    # SeedSequence mixes the three so that neighbouring batches and views share nothing.
+    state = np.random.SeedSequence((seed, number, view)).generate_state(1, np.uint64)[0]
+    return torch.Generator().manual_seed(int(state))
