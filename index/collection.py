@@ -21,6 +21,7 @@ from twinlens.index.prepare import check_modality, prepare_item
 from twinlens.index.refill import Refill
 from twinlens.index.search import live_hits
 from twinlens.index.state import CollectionState
+from twinlens.index.vector_pages import vector_pages
 from twinlens.index.vectors import unit_vectors
 
 
@@ -53,6 +54,14 @@ class Collection:
         """The space that the active vectors belong to."""
         with self._state.use():
             return self._state.current().generation.space_id
+
+    @property
+    def version(self) -> str:
+        """Another one after every change of its items or of the active generation, and every time it is opened.
+
+        What was made of the collection holds as long as the version read before it was made.
+        """
+        return self._state.version
 
     @property
     def dimension(self) -> int:
@@ -262,18 +271,19 @@ class Collection:
 
         Items stored or deleted meanwhile may or may not be among them. The generation is the one active at the start.
         """
-        kind, limit = check_modality(modality), check_limit(batch)
-        with self._state.use():
-            generation = self._state.current().generation
-        after = 0
-        while True:
-            with self._state.use(), self._state.database.read() as connection:
-                rows = store.page_of_vectors(connection, generation.number, kind, after, limit)
-            if not rows:
-                return
-            keys, ids, blobs = zip(*rows, strict=True)
-            yield list(ids), store.decode_vectors(keys, blobs, generation.dimension, self._state.name)
-            after = keys[-1]
+        for ids, vectors in vector_pages(self._state, modality, batch, "id"):
+            yield list(ids), vectors
+
+    def iter_metadata(
+        self,
+        key: str,
+        modality: Modality,
+        *,
+        batch: int = 1024,
+    ) -> Iterator[tuple[builtins.list[Any], NDArray[np.float32]]]:
+        """As `iter_vectors`, but instead of the id what the item's metadata has under a key; None where nothing."""
+        for texts, vectors in vector_pages(self._state, modality, batch, "metadata"):
+            yield store.values_under(texts, key, self._state.name), vectors
 
     def begin_generation(self, *, space_id: str, dimension: int) -> int:
         """Starts a generation to be filled beside the active one, or goes on with one of that space.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -49,6 +50,8 @@ class CollectionState:
         """
         self.name = name
         self.variant = variant
+        self._opened = uuid.uuid4().hex
+        self._changes = 0  # guarded by `writing`
         self.writing = threading.Lock()
         self._engine = engine
         self._gate = ReadWriteLock()  # held for reading by every call, for writing while closing
@@ -79,6 +82,11 @@ class CollectionState:
                 raise CollectionNotFound(f"{self.name} is no longer open")
             yield
 
+    @property
+    def version(self) -> str:
+        """Another one after every change of items or of the active generation, and every time it is opened."""
+        return f"{self._opened}:{self._changes}"
+
     def current(self) -> LoadedGeneration:
         """The active generation. Callers must not hold `writing`."""
         loaded = self._loaded
@@ -103,9 +111,11 @@ class CollectionState:
     def switch(self, loaded: LoadedGeneration) -> None:
         """Lets searches that begin from now on use this generation; those that run keep theirs."""
         self._loaded = loaded
+        self._changes += 1
 
     def follow(self, loaded: LoadedGeneration, vectors: Mapping[int, Mapping[Modality, NDArray[np.float32]]]) -> None:
         """Brings the engines to what was committed. Should that fail, the commit stands and they are built again."""
+        self._changes += 1
         try:
             loaded.replace(vectors)
         except BaseException as error:

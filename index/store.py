@@ -6,7 +6,7 @@ import json
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -162,10 +162,12 @@ def page_of_vectors(
     modality: Modality,
     after: int,
     limit: int,
+    column: Literal["id", "metadata"] = "id",
 ) -> list[tuple[int, str, bytes]]:
-    """Key, id and stored vector in the order of keys, from the one behind `after`."""
+    """Key, id (or metadata, as JSON) and stored vector in the order of keys, from the one behind `after`."""
     return connection.execute(
-        "SELECT vectors.item, items.id, vectors.vector FROM vectors JOIN items ON items.key = vectors.item"
+        f"SELECT vectors.item, items.{column}, vectors.vector FROM vectors"  # noqa: S608 - constants
+        " JOIN items ON items.key = vectors.item"
         " WHERE vectors.generation = ? AND vectors.item > ? AND vectors.modality = ? ORDER BY vectors.item LIMIT ?",
         (generation, after, str(modality), limit),
     ).fetchall()
@@ -217,10 +219,7 @@ def _item(row: tuple[Any, ...], name: str) -> Item:
     texts_fit = all(isinstance(text, str) for text in (item_id, uri, caption, metadata, content_hash))
     if not (texts_fit and isinstance(created_s, float) and isinstance(updated_s, float)):
         raise CorruptCollection(f"{name}: the row of item {item_id!r} is damaged")
-    try:
-        decoded = json.loads(metadata)
-    except (ValueError, RecursionError) as error:
-        raise CorruptCollection(f"{name}: the metadata of item {item_id!r} is damaged") from error
+    decoded = _metadata(metadata, name, f"item {item_id!r}")
     return Item(
         id=item_id,
         uri=uri,
@@ -231,3 +230,18 @@ def _item(row: tuple[Any, ...], name: str) -> Item:
         created_s=created_s,
         updated_s=updated_s,
     )
+
+
+def values_under(texts: Sequence[str], key: str, name: str) -> list[Any]:
+    """What items' metadata, as stored, has under a key; None where nothing."""
+    return [_metadata(text, name, "an item").get(key) for text in texts]
+
+
+def _metadata(text: str, name: str, whose: str) -> dict[str, Any]:
+    try:
+        decoded = json.loads(text)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise CorruptCollection(f"{name}: the metadata of {whose} is damaged") from error
+    if not isinstance(decoded, dict):
+        raise CorruptCollection(f"{name}: the metadata of {whose} is damaged")
+    return decoded
