@@ -67,6 +67,8 @@ $(VENV)/.demo: $(VENV)/.torch pyproject.toml constraints.txt
 $(VENV)/.dev: $(VENV)/.torch pyproject.toml constraints.txt
 	@echo "setting up $(VENV) for development (torch and its companions: a few minutes the first time)"
 	@$(INSTALL) --editable '.[dev]'
+	@# What the tests compare with. Without its command line: that needs a parser older than the one moto needs.
+	@$(INSTALL) --no-deps lightly==1.6.0
 	@touch $(VENV)/.demo $@
 
 setup: $(VENV)/.dev

@@ -13,7 +13,7 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 TRAINING_FRAMEWORKS = {
     *("torch", "torchvision", "open_clip", "timm", "pytorch_lightning", "lightning"),
-    *("transformers", "sentencepiece", "safetensors"),
+    *("transformers", "sentencepiece", "safetensors", "matplotlib", "sklearn"),
 }
 
 # Room -> rooms it may import. `v1` is the generated wire contract.

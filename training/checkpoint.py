@@ -90,17 +90,25 @@ def save_checkpoint(path: Path, spec: DualEncoderSpec, model: nn.Module, meta: C
     Raises:
         CheckpointError: if the file cannot be written (disk full, no such folder). The old file stays.
     """
+    described = {
+        "model_cfg": spec.model_cfg,
+        "preprocess": spec.preprocess.model_dump(mode="json"),
+        "text": spec.text.model_dump(mode="json"),
+        "tokenizer_json": spec.tokenizer_json,
+        "name": spec.name,
+    }
+    write_payload(path, json.dumps(described), model, meta)
+
+
+def write_payload(path: Path, spec_json: str, model: nn.Module, meta: CheckpointMeta) -> None:
+    """Writes weights with the description of what they belong to; `path` holds the old file or the whole new one.
+
+    Raises:
+        CheckpointError: if the file cannot be written. The old file stays.
+    """
     payload = {
         "format": CHECKPOINT_FORMAT,
-        "spec": json.dumps(
-            {
-                "model_cfg": spec.model_cfg,
-                "preprocess": spec.preprocess.model_dump(mode="json"),
-                "text": spec.text.model_dump(mode="json"),
-                "tokenizer_json": spec.tokenizer_json,
-                "name": spec.name,
-            }
-        ),
+        "spec": spec_json,
         "meta": json.dumps({**asdict(meta), "lineage": meta.lineage.model_dump(mode="json")}),
         "state_dict": {k: v.detach().cpu().contiguous() for k, v in model.state_dict().items()},
     }
@@ -140,6 +148,30 @@ def read_checkpoint(path: Path) -> tuple[DualEncoderSpec, CheckpointMeta, Mappin
     Raises:
         CheckpointError: as `load_checkpoint`.
     """
+    payload = read_payload(path)
+    try:
+        spec_json = json.loads(payload["spec"])
+        if "backbone" in spec_json:
+            raise CheckpointError(f"{path} holds an image encoder alone; a dual encoder is wanted here")
+        spec = DualEncoderSpec(
+            model_cfg=spec_json["model_cfg"],
+            preprocess=PreprocessSpec.model_validate(spec_json["preprocess"]),
+            text=TextSpec.model_validate(spec_json["text"]),
+            tokenizer_json=spec_json["tokenizer_json"],
+            name=spec_json["name"],
+        )
+        meta = meta_of(payload)
+    except (ValidationError, ValueError, KeyError, TypeError) as error:
+        raise CheckpointError(f"{path} has a damaged description: {first_line(error)}") from error
+    return spec, meta, payload["state_dict"]
+
+
+def read_payload(path: Path) -> dict[str, Any]:
+    """The parts of a checkpoint file as they were written: `format`, `spec`, `meta`, `state_dict`.
+
+    Raises:
+        CheckpointError: if the file is missing, not one of ours, or damaged.
+    """
     path = Path(path)
     if not path.is_file():
         raise CheckpointError(f"no checkpoint at {path}")
@@ -156,24 +188,21 @@ def read_checkpoint(path: Path) -> tuple[DualEncoderSpec, CheckpointMeta, Mappin
         raise CheckpointError(
             f"{path} has checkpoint format {payload['format']}; this version reads {CHECKPOINT_FORMAT}"
         )
-    try:
-        spec_json = json.loads(payload["spec"])
-        meta_json = json.loads(payload["meta"])
-        spec = DualEncoderSpec(
-            model_cfg=spec_json["model_cfg"],
-            preprocess=PreprocessSpec.model_validate(spec_json["preprocess"]),
-            text=TextSpec.model_validate(spec_json["text"]),
-            tokenizer_json=spec_json["tokenizer_json"],
-            name=spec_json["name"],
-        )
-        meta = CheckpointMeta(
-            step=int(meta_json["step"]),
-            lineage=Lineage.model_validate(meta_json["lineage"]),
-            metrics=dict(meta_json["metrics"]),
-        )
-    except (ValidationError, ValueError, KeyError, TypeError) as error:
-        raise CheckpointError(f"{path} has a damaged description: {first_line(error)}") from error
-    return spec, meta, payload["state_dict"]
+    return payload
+
+
+def meta_of(payload: Mapping[str, Any]) -> CheckpointMeta:
+    """How the weights of a file came to be.
+
+    Raises:
+        ValueError, KeyError, TypeError: if the description is damaged.
+    """
+    meta_json = json.loads(payload["meta"])
+    return CheckpointMeta(
+        step=int(meta_json["step"]),
+        lineage=Lineage.model_validate(meta_json["lineage"]),
+        metrics=dict(meta_json["metrics"]),
+    )
 
 
 def load_weights(model: nn.Module, state: Mapping[str, torch.Tensor], *, origin: str) -> None:

@@ -2,41 +2,115 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from twinlens.client.commands.options import AsJson, Bundle, Local, Server
+from twinlens.training.augment.ablation import Ablation
 from twinlens.training.command_line import for_people
+from twinlens.training.config import ConfigError
 from twinlens.training.export.cli import export, pull, starter
+from twinlens.training.methods.registry import IMAGE_METHODS
+
+if TYPE_CHECKING:
+    from twinlens.training.train import TrainResult
+    from twinlens.training.train_images import ImageTrainResult
 
 __all__ = ["demo", "demo_loop", "export", "mine", "pull", "starter", "train"]
 
 
 def train(
-    config: Annotated[Path, typer.Argument(metavar="CLIP.TOML", help="What to train on what.")],
-    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="The run folder: new, or empty.")],
+    method: Annotated[
+        str,
+        typer.Argument(
+            metavar="METHOD",
+            help="clip, or a method on pictures alone: " + ", ".join(IMAGE_METHODS) + ".",
+        ),
+    ],
+    config: Annotated[
+        Path | None,
+        typer.Argument(metavar="[FILE.TOML]", help="What to train on what; the method's recipe holds the defaults."),
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", metavar="DIR", help="The run folder: new, or empty.", show_default=False)
+    ] = None,
+    images: Annotated[
+        Path | None,
+        typer.Option("--images", metavar="PATH", help="Pictures to train on: a folder, a list, or shards."),
+    ] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="SECTION.KEY=VALUE", help="One value over the file; may be given again."),
+    ] = None,
+    ablate: Annotated[
+        Ablation | None,
+        typer.Option("--ablate", help="Keep only this of the augmentation, as the papers' ablations do."),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Train a dual encoder from scratch or on from a checkpoint; writes a run folder with a checkpoint."""
+    """Train an encoder: a dual encoder on captions (clip), or an image encoder on pictures alone.
+
+    Writes a run folder with a checkpoint, which `twinlens export` turns into a bundle.
+    """
     from twinlens.client.commands.output import print_json
 
     with for_people():
-        from twinlens.training.config import read_config
-
-        settings = read_config(config)
-        from twinlens.training.progress import lines_or_bar
-        from twinlens.training.train import train as run
-
-        with lines_or_bar("training", settings.train.steps) as progress:
-            result = run(settings, out, progress)
+        if out is None:
+            raise ConfigError("name the run folder with --out")
+        result: TrainResult | ImageTrainResult
+        if method == "clip":
+            result = _train_clip(config, out, images, settings, ablate)
+        else:
+            result = _train_images(method, config, out, images, settings or (), ablate)
     if as_json:
         print_json(result.summary())
         return
     for line in result.warnings():
         typer.echo(line, err=True)
-    typer.echo(f"{result.checkpoint}: {settings.train.steps} steps on {result.pairs:,} pairs")
+    typer.echo(f"{result.checkpoint}: {result.told()}")
+
+
+def _train_clip(
+    config: Path | None,
+    out: Path,
+    images: Path | None,
+    settings: list[str] | None,
+    ablate: Ablation | None,
+) -> TrainResult:
+    if images is not None or settings or ablate is not None:
+        raise ConfigError("--images, --set and --ablate are for methods on pictures alone; clip takes a file")
+    if config is None:
+        raise ConfigError("clip takes a file: twinlens train clip FILE.TOML (an example is docs/examples/clip.toml)")
+    from twinlens.training.config import read_config
+
+    settings_of_run = read_config(config)
+    from twinlens.training.progress import lines_or_bar
+    from twinlens.training.train import train as run
+
+    with lines_or_bar("training", settings_of_run.train.steps) as progress:
+        return run(settings_of_run, out, progress)
+
+
+def _train_images(
+    method: str,
+    config: Path | None,
+    out: Path,
+    images: Path | None,
+    settings: Sequence[str],
+    ablate: Ablation | None,
+) -> ImageTrainResult:
+    if method.endswith(".toml"):
+        raise ConfigError(f"name the method first: twinlens train clip {method}")
+    from twinlens.training.image_config import read_image_config
+
+    settings_of_run = read_image_config(method, config, pictures=images, settings=settings, ablate=ablate)
+    from twinlens.training.progress import lines_or_bar
+    from twinlens.training.train_images import train_images
+
+    return train_images(settings_of_run, out, lambda steps: lines_or_bar(f"training {method}", steps))
 
 
 def mine(

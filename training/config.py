@@ -17,11 +17,13 @@ class ConfigError(TrainingRoomError):
     """The configuration cannot be used. The message is one line that names the key."""
 
 
-class _Frozen(BaseModel):
+class Frozen(BaseModel):
+    """Base of all sections: unknown keys are errors."""
+
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-class ScenesData(_Frozen):
+class ScenesData(Frozen):
     """Built-in captioned scenes, drawn before training starts."""
 
     source: Literal["scenes"]
@@ -30,7 +32,7 @@ class ScenesData(_Frozen):
     start: int = Field(default=0, ge=0)
 
 
-class CaptionsData(_Frozen):
+class CaptionsData(Frozen):
     """A JSONL, CSV or TSV file of pictures and captions."""
 
     source: Literal["captions"]
@@ -43,7 +45,7 @@ class CaptionsData(_Frozen):
     max_unreadable_share: float = Field(default=0.01, ge=0, le=1)
 
 
-class ModelConfig(_Frozen):
+class ModelConfig(Frozen):
     """Exactly one of `open_clip`, `config` and `from_checkpoint`.
 
     The two first start from random weights with a vocabulary learned from the captions; `from_checkpoint` goes on from
@@ -77,7 +79,7 @@ class ModelConfig(_Frozen):
         return self
 
 
-class RunConfig(_Frozen):
+class RunConfig(Frozen):
     """How long and how fast.
 
     Attributes:
@@ -97,7 +99,7 @@ class RunConfig(_Frozen):
     threads: int | None = Field(default=None, ge=1)
 
 
-class HardNegativesConfig(_Frozen):
+class HardNegativesConfig(Frozen):
     """Mined negatives (`twinlens mine`) that enter each batch; see `HardShare`.
 
     Attributes:
@@ -117,7 +119,7 @@ class HardNegativesConfig(_Frozen):
         return self
 
 
-class TrainConfig(_Frozen):
+class TrainConfig(Frozen):
     """The whole file."""
 
     data: Annotated[ScenesData | CaptionsData, Field(discriminator="source")]
@@ -136,25 +138,41 @@ def read_config(path: Path) -> TrainConfig:
     Raises:
         ConfigError: if it is missing, not TOML, has an unknown key or a value out of range.
     """
+    content = read_toml(path)
     try:
-        content = tomllib.loads(path.read_text(encoding="utf-8"))
+        config = TrainConfig.model_validate(content)
+    except ValidationError as error:
+        raise ConfigError(f"{path}: {one_line(error)}") from None
+    return _resolve(config, path.parent)
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """The content of a TOML file.
+
+    Raises:
+        ConfigError: if it is missing, cannot be read, or is not TOML.
+    """
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise ConfigError(f"no configuration at {path}") from None
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path} cannot be read: {error}") from None
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"{path} is not TOML: {error}") from None
-    try:
-        config = TrainConfig.model_validate(content)
-    except ValidationError as error:
-        raise ConfigError(f"{path}: {_one_line(error)}") from None
-    return _resolve(config, path.parent)
 
 
-def _one_line(error: ValidationError) -> str:
+def one_line(error: ValidationError, *, prefix: str = "") -> str:
+    """The first thing that is wrong, by the key a person wrote.
+
+    Args:
+        error: What pydantic found.
+        prefix: The section that was checked on its own.
+    """
     first = error.errors()[0]
     # The discriminator of a union is part of the location, but nobody wrote it in the file.
-    where = ".".join(str(part) for part in first["loc"] if part not in {"scenes", "captions"})
+    parts = [prefix, *(str(part) for part in first["loc"] if part not in {"scenes", "captions"})]
+    where = ".".join(part for part in parts if part)
     more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
     match first["type"]:
         case "extra_forbidden":

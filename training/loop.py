@@ -7,7 +7,7 @@ import logging
 import math
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
@@ -34,6 +34,7 @@ def fit(
     metrics_csv: Path,
     progress: Report,
     threads: int | None = None,
+    callbacks: Sequence[pl.Callback] = (),
 ) -> dict[str, float]:
     """Trains for `steps` steps on the GPU where there is one, else on the CPU.
 
@@ -46,6 +47,7 @@ def fit(
         metrics_csv: A row per report: step, seconds, samples_per_s, and every named value.
         progress: Called with each report.
         threads: Of torch, on the CPU.
+        callbacks: What else happens between steps.
 
     Returns:
         The last report.
@@ -67,7 +69,7 @@ def fit(
             enable_progress_bar=False,
             enable_model_summary=False,
             use_distributed_sampler=False,
-            callbacks=[log],
+            callbacks=[log, *callbacks],
         )
         # No worker processes: the batches are cut from one array in memory, and the cores belong to the towers.
         trainer.fit(method, DataLoader(batches, batch_size=None, num_workers=0))
@@ -96,7 +98,7 @@ class _MetricsLog(pl.Callback):
         batch: Any,
         batch_idx: int,  # noqa: ARG002
     ) -> None:
-        self._seen += batch.pairs
+        self._seen += batch.samples
         step = trainer.global_step
         if step % self._every and step != self._steps:
             return

@@ -1,9 +1,11 @@
-"""AdamW with warm-up and cosine decay, as CLIP and its successors train."""
+"""Optimisers and their schedule."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from torch import nn
@@ -29,9 +31,41 @@ def adamw(module: nn.Module, *, learning_rate: float, weight_decay: float) -> to
 
     β₂ = 0.98 and ε = 1e-6 are those of CLIP's transformers (Radford et al. 2021, table 19).
     """
-    trained = [p for p in module.parameters() if p.requires_grad]
-    groups = [
+    groups = _groups([module], weight_decay)
+    return torch.optim.AdamW(groups, lr=learning_rate, betas=(0.9, 0.98), eps=1e-6, fused=True)
+
+
+def optimiser_of(
+    name: Literal["adamw", "sgd", "lars"],
+    modules: Iterable[nn.Module],
+    *,
+    learning_rate: float,
+    weight_decay: float,
+    momentum: float,
+) -> torch.optim.Optimizer:
+    """The optimiser of a self-supervised run; gains and biases are not decayed.
+
+    Args:
+        name: `adamw` (ViTs), `sgd` with momentum (MoCo, SimSiam), or `lars` (large batches: SimCLR, BYOL, SwAV, Barlow
+            Twins; You et al. 2017), which does not adapt the rate of gains and biases either.
+        modules: What is trained; parameters without gradients are left out.
+        learning_rate: After warm-up.
+        weight_decay: Of matrices and filters.
+        momentum: Of `sgd` and `lars`.
+    """
+    groups = _groups(modules, weight_decay)
+    if name == "adamw":
+        return torch.optim.AdamW(groups, lr=learning_rate, fused=True)
+    if name == "sgd":
+        return torch.optim.SGD(groups, lr=learning_rate, momentum=momentum, fused=True)
+    from timm.optim.lars import Lars  # noqa: PLC0415 - seconds, and only here
+
+    return Lars(groups, lr=learning_rate, momentum=momentum)
+
+
+def _groups(modules: Iterable[nn.Module], weight_decay: float) -> list[dict[str, object]]:
+    trained = {id(p): p for module in modules for p in module.parameters() if p.requires_grad}.values()
+    return [
         {"params": [p for p in trained if p.ndim >= 2], "weight_decay": weight_decay},
         {"params": [p for p in trained if p.ndim < 2], "weight_decay": 0.0},
     ]
-    return torch.optim.AdamW(groups, lr=learning_rate, betas=(0.9, 0.98), eps=1e-6, fused=True)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import platform
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,7 +9,7 @@ from typing import Any
 import pytorch_lightning as pl
 
 from twinlens.encoders.manifest import Lineage, PreprocessSpec
-from twinlens.training.checkpoint import CheckpointError, CheckpointMeta, save_checkpoint
+from twinlens.training.checkpoint import CheckpointMeta, save_checkpoint
 from twinlens.training.config import CaptionsData, ConfigError, ScenesData, TrainConfig
 from twinlens.training.data.batches import HardShare, PairBatches
 from twinlens.training.data.captions import CaptionColumns, read_captions
@@ -24,10 +22,9 @@ from twinlens.training.mining.manifest import read_manifest
 from twinlens.training.modules.dual_encoder import DualEncoder
 from twinlens.training.optimiser import Schedule
 from twinlens.training.progress import Report
+from twinlens.training.run_records import PACKAGES, write_records
 from twinlens.training.start import Parent, start_of
 from twinlens.training.versions import versions
-
-PACKAGES = ("twinlens", "torch", "open_clip_torch", "timm", "pytorch-lightning", "tokenizers", "numpy", "pillow")
 
 
 @dataclass(frozen=True)
@@ -36,6 +33,7 @@ class TrainResult:
 
     Attributes:
         checkpoint: The file.
+        steps: Of the optimiser.
         pairs: How many pairs it was trained on.
         unreadable: What was left out, and why.
         unknown_mined_rows: Rows of the hard-negative manifest that name no pair of the data.
@@ -43,6 +41,7 @@ class TrainResult:
     """
 
     checkpoint: Path
+    steps: int
     pairs: int
     unreadable: dict[str, str]
     unknown_mined_rows: int
@@ -57,6 +56,10 @@ class TrainResult:
             "unknown_mined_rows": self.unknown_mined_rows,
             "metrics": self.last,
         }
+
+    def told(self) -> str:
+        """In a few words."""
+        return f"{self.steps} steps on {self.pairs:,} pairs"
 
     def warnings(self) -> list[str]:
         """What a person should know: what was left out, once, with the first of its kind."""
@@ -99,7 +102,18 @@ def train(config: TrainConfig, out: Path, progress: Report) -> TrainResult:
     table = None if mined is None else tie(mined, pairs)
     batches = _batches(config, pairs, table)
     unknown = 0 if table is None else table.unknown_rows
-    _write_records(config, out, raw, pairs, unknown)
+    write_records(
+        out,
+        config=config.model_dump(mode="json"),
+        data={
+            "sha256": raw.digest(),
+            "pairs": len(pairs),
+            "pictures": len(set(raw.image_digests)),
+            "truncated_captions": pairs.truncated,
+            "unreadable": raw.unreadable,
+            "unknown_mined_rows": unknown,
+        },
+    )
 
     run = config.train
     method = Clip(
@@ -128,7 +142,7 @@ def train(config: TrainConfig, out: Path, progress: Report) -> TrainResult:
         packages=versions(PACKAGES),
     )
     save_checkpoint(checkpoint, spec, method.exported(), CheckpointMeta(start.step + run.steps, lineage))
-    return TrainResult(checkpoint, len(pairs), raw.unreadable, unknown, last)
+    return TrainResult(checkpoint, run.steps, len(pairs), raw.unreadable, unknown, last)
 
 
 def _load(config: TrainConfig, preprocess: PreprocessSpec, out: Path) -> RawPairs:
@@ -153,23 +167,3 @@ def _batches(config: TrainConfig, pairs: Pairs, table: MinedTable | None) -> Pai
     hard = config.hard_negatives
     share = None if hard is None else HardShare(hard.texts_per_anchor, hard.images_per_anchor, hard.pairs_per_anchor)
     return PairBatches(pairs, config.train.batch_size, config.train.seed, mined=table, share=share)
-
-
-def _write_records(config: TrainConfig, out: Path, raw: RawPairs, pairs: Pairs, unknown_mined_rows: int) -> None:
-    records: dict[str, Any] = {
-        "config.json": config.model_dump(mode="json"),
-        "environment.json": {"python": platform.python_version(), "machine": platform.machine(), **versions(PACKAGES)},
-        "data.json": {
-            "sha256": raw.digest(),
-            "pairs": len(pairs),
-            "pictures": len(set(raw.image_digests)),
-            "truncated_captions": pairs.truncated,
-            "unreadable": raw.unreadable,
-            "unknown_mined_rows": unknown_mined_rows,
-        },
-    }
-    try:
-        for name, record in records.items():
-            (out / name).write_text(json.dumps(record, indent=2, sort_keys=True) + "\n", encoding="utf-8")
-    except OSError as error:
-        raise CheckpointError(f"cannot write to {out}: {error.strerror or error}") from error

@@ -53,6 +53,7 @@ COMMANDS: Mapping[str, Mounted] = {
 EXTRAS: Mapping[str, str] = {
     **dict.fromkeys(("onnxruntime", "faiss"), "cpu"),
     **dict.fromkeys(("torch", "torchvision", "open_clip", "timm", "pytorch_lightning", "onnx", "onnxscript"), "train"),
+    **dict.fromkeys(("matplotlib", "sklearn"), "train"),
     "safetensors": "train",
     "skimage": "demo",
 }

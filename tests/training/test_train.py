@@ -210,7 +210,7 @@ def test_the_command_trains_from_a_file(tmp_path: Path) -> None:
     )
 
     def twinlens(*arguments: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "twinlens", "train", *arguments]
+        command = [sys.executable, "-m", "twinlens", "train", "clip", *arguments]
         return subprocess.run(command, cwd=tmp_path, text=True, capture_output=True, check=False, env=os.environ)
 
     done = twinlens("clip.toml", "--out", "run", "--json")

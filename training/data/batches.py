@@ -37,6 +37,11 @@ class Batch:
     equal_images: Tensor
     pairs: int
 
+    @property
+    def samples(self) -> int:
+        """n, by the name that the loop counts by."""
+        return self.pairs
+
     def to(self, device: torch.device) -> Batch:
         """The same batch on another device."""
         moved: dict[str, Any] = {n: v.to(device) for n, v in vars(self).items() if isinstance(v, Tensor)}

@@ -1,0 +1,49 @@
+"""The pictures of a run, decoded once through the contract of serving."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+UNLABELLED = -1
+
+
+@dataclass(frozen=True)
+class PictureSet:
+    """Pictures of one size, some or all of them with a class.
+
+    Attributes:
+        pixels_nhwc: uint8, shape (m, side, side, 3).
+        labels: int64, shape (m,): positions in `classes`, -1 where unknown.
+        classes: The names of the classes; empty where nothing is labelled.
+        names: What a person calls each picture: its path, or its key in a shard.
+        digests: SHA-256 of each file's bytes.
+        unreadable: What was left out, and why.
+    """
+
+    pixels_nhwc: NDArray[np.uint8]
+    labels: NDArray[np.int64]
+    classes: tuple[str, ...]
+    names: tuple[str, ...]
+    digests: tuple[str, ...]
+    unreadable: dict[str, str]
+
+    def __len__(self) -> int:
+        """How many pictures."""
+        return len(self.labels)
+
+    @property
+    def labelled(self) -> bool:
+        """Whether every picture has a class."""
+        return bool(len(self.labels)) and bool((self.labels != UNLABELLED).all())
+
+    def digest(self) -> str:
+        """SHA-256 over the pictures and their classes, in order."""
+        parts = hashlib.sha256()
+        for digest, label in zip(self.digests, self.labels.tolist(), strict=True):
+            name = self.classes[label] if label != UNLABELLED else ""
+            parts.update(f"{digest} {name}\n".encode())
+        return parts.hexdigest()

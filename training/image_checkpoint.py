@@ -1,0 +1,88 @@
+"""One checkpoint file of an image encoder: the exported branch's weights and everything needed to build and feed it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from twinlens.encoders.manifest import PreprocessSpec
+from twinlens.training.checkpoint import (
+    CheckpointError,
+    CheckpointMeta,
+    load_weights,
+    meta_of,
+    read_payload,
+    write_payload,
+)
+from twinlens.training.config import ConfigError
+from twinlens.training.errors import first_line
+from twinlens.training.modules.backbone import Backbone, BackboneConfig, build_backbone
+
+IMAGE_KIND = "image"
+
+
+@dataclass(frozen=True)
+class ImageEncoderSpec:
+    """What an image encoder is, apart from its weights.
+
+    Attributes:
+        backbone: The timm model.
+        preprocess: From decoded RGB to its input.
+        method: What trained it.
+        name: What a person calls the model.
+    """
+
+    backbone: BackboneConfig
+    preprocess: PreprocessSpec
+    method: str
+    name: str
+
+
+def save_image_checkpoint(path: Path, spec: ImageEncoderSpec, backbone: Backbone, meta: CheckpointMeta) -> None:
+    """Writes the checkpoint so that `path` holds either the old file or the whole new one, also after a crash.
+
+    Raises:
+        CheckpointError: if the file cannot be written. The old file stays.
+    """
+    described = {
+        "kind": IMAGE_KIND,
+        "backbone": spec.backbone.model_dump(mode="json"),
+        "preprocess": spec.preprocess.model_dump(mode="json"),
+        "method": spec.method,
+        "name": spec.name,
+    }
+    write_payload(path, json.dumps(described), backbone.trunk, meta)
+
+
+def load_image_checkpoint(path: Path) -> tuple[ImageEncoderSpec, Backbone, CheckpointMeta]:
+    """Reads a checkpoint; nothing in the file is executed.
+
+    Returns:
+        The spec, the backbone in evaluation mode on the CPU, and the meta data.
+
+    Raises:
+        CheckpointError: if the file is missing, not one of ours, of a dual encoder, damaged, or its weights do not fit.
+    """
+    payload = read_payload(path)
+    try:
+        described = json.loads(payload["spec"])
+        if described.get("kind") != IMAGE_KIND:
+            raise CheckpointError(f"{path} holds a dual encoder, not an image encoder alone")
+        spec = ImageEncoderSpec(
+            BackboneConfig.model_validate(described["backbone"]),
+            PreprocessSpec.model_validate(described["preprocess"]),
+            str(described["method"]),
+            str(described["name"]),
+        )
+        meta = meta_of(payload)
+    except (ValidationError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise CheckpointError(f"{path} has a damaged description: {first_line(error)}") from error
+    try:
+        backbone = build_backbone(spec.backbone, spec.preprocess.size)
+    except ConfigError as error:
+        raise CheckpointError(f"{path}: {error}") from error
+    load_weights(backbone.trunk, payload["state_dict"], origin=str(path))
+    return spec, backbone.eval(), meta

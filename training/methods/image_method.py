@@ -1,0 +1,156 @@
+"""What all methods on pictures alone have in common: a backbone, augmentation, an optimiser, a watch for collapse."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import pytorch_lightning as pl
+import torch
+from pydantic import BaseModel, ConfigDict
+from torch import Tensor, nn
+
+from twinlens.training.augment.augmenter import Augmenter
+from twinlens.training.collapse.monitor import CollapseMonitor
+from twinlens.training.data.picture_batch import PictureBatch
+from twinlens.training.methods.run_plan import RunPlan
+from twinlens.training.modules.backbone import Backbone
+from twinlens.training.optimiser import Schedule, optimiser_of
+
+
+class MethodOptions(BaseModel):
+    """Base of the section [method] of a configuration."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+@dataclass(frozen=True)
+class StepOutput:
+    """What one step computed.
+
+    Attributes:
+        loss: The scalar to minimise.
+        values: Further scalars for the log, detached; the same names at every step.
+        embeddings: What the loss compares, one tensor (n, d) for each view, in the order of the batch's pictures; the
+            collapse monitor watches them. One is enough where a method has no second view.
+    """
+
+    loss: Tensor
+    values: dict[str, Tensor] = field(default_factory=dict)
+    embeddings: tuple[Tensor, ...] = ()
+
+
+class ImageMethod(pl.LightningModule):
+    """A method that trains a backbone on pictures alone."""
+
+    name: ClassVar[str]
+    Options: ClassVar[type[MethodOptions]] = MethodOptions
+    # Whether every picture needs a class.
+    needs_labels: ClassVar[bool] = False
+    # How many full crops of a picture a step takes; None: any number.
+    wanted_global_views: ClassVar[int | None] = 2
+    takes_local_views: ClassVar[bool] = False
+    # Whether equal embeddings of all pictures are a failure.
+    can_collapse: ClassVar[bool] = True
+
+    def __init__(self, backbone: Backbone, options: Any, plan: RunPlan) -> None:
+        """Takes what is trained, in place, and how.
+
+        Args:
+            backbone: The encoder; subclasses add heads and further branches to it.
+            options: The method's own, of its class `Options`.
+            plan: The run.
+        """
+        super().__init__()
+        self.backbone = backbone
+        self.options = options
+        self.plan = plan
+        # Set by the run; a method itself only sees views.
+        self.augmenter: Augmenter | None = None
+        self._monitor = CollapseMonitor(self.collapse_causes()) if self.can_collapse else None
+
+    @classmethod
+    def check(cls, options: Any, plan: RunPlan, backbone: Backbone) -> None:
+        """Refuses what cannot be trained, before the first step and before anything is built on the backbone.
+
+        Raises:
+            ConfigError: naming the key and what would do.
+        """
+
+    def step(self, views: list[Tensor], batch: PictureBatch) -> StepOutput:
+        """One step's loss.
+
+        Args:
+            views: Normalised float32 pixels in channels-last memory, (n, 3, s, s) each: the full crops, then the small
+                ones.
+            batch: What they were made from.
+        """
+        raise NotImplementedError
+
+    def after_step(self) -> None:
+        """Called after each step of the optimiser: the place of moving averages."""
+
+    def exported(self) -> Backbone:
+        """The branch that a checkpoint keeps."""
+        return self.backbone
+
+    def collapse_causes(self) -> str:
+        """One sentence: what most likely made embeddings of this method collapse."""
+        return "the learning rate may be too high, or the views share nothing that a network could use"
+
+    def trained(self) -> Iterable[nn.Module]:
+        """The modules that the optimiser moves; whatever has no gradient is left out anyway."""
+        return (self,)
+
+    @property
+    def progress(self) -> float:
+        """The share of the run that is behind us, 0 to 1."""
+        return min(1.0, self.global_step / max(1, self.plan.steps))
+
+    @property
+    def epoch(self) -> float:
+        """Walks through the data that are behind us."""
+        return self.global_step / self.plan.steps_per_epoch
+
+    def training_step(self, batch: PictureBatch, batch_idx: int) -> dict[str, Tensor]:  # noqa: ARG002 - Lightning's
+        """Augments, steps, watches; gives `loss` and every other value by name."""
+        assert self.augmenter is not None  # noqa: S101 - the run sets it
+        output = self.step(self.augmenter(batch.pixels_nhwc, batch.number), batch)
+        values = {"loss": output.loss, **output.values}
+        if self._monitor is not None and self._is_reported():
+            seen = self._monitor.see(self.global_step + 1, tuple(each.detach() for each in output.embeddings))
+            values |= {name: torch.tensor(value) for name, value in seen.items()}
+        return values
+
+    def _is_reported(self) -> bool:
+        step = self.global_step + 1  # the one we are in
+        return step % self.plan.log_every == 0 or step == self.plan.steps
+
+    def optimizer_step(self, *args: Any, **kwargs: Any) -> None:
+        """A step, then what follows it."""
+        super().optimizer_step(*args, **kwargs)
+        self.after_step()
+
+    def configure_optimizers(self) -> Any:
+        """The plan's optimiser, with warm-up and half a cosine, one schedule step a batch."""
+        plan = self.plan
+        optimiser = optimiser_of(
+            plan.optimiser,
+            self.trained(),
+            learning_rate=plan.learning_rate,
+            weight_decay=plan.weight_decay,
+            momentum=plan.momentum,
+        )
+        schedule = Schedule(plan.steps, min(plan.warmup_steps, plan.steps))
+        scheduler = torch.optim.lr_scheduler.LambdaLR(optimiser, schedule.factor)
+        return {"optimizer": optimiser, "lr_scheduler": {"scheduler": scheduler, "interval": "step"}}
+
+    def transfer_batch_to_device(
+        self,
+        batch: PictureBatch,
+        device: torch.device,
+        dataloader_idx: int,  # noqa: ARG002
+    ) -> PictureBatch:
+        """Lightning cannot move frozen dataclasses by itself."""
+        return batch.to(device)

@@ -1,0 +1,120 @@
+"""The image encoder that a method trains and that is exported: a timm model without its classifier."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import torch
+from pydantic import BaseModel, ConfigDict
+from torch import Tensor, nn
+
+from twinlens.training.config import ConfigError
+from twinlens.training.errors import first_line
+from twinlens.training.pull.near_names import perhaps
+
+
+class BackboneConfig(BaseModel):
+    """A timm model as data.
+
+    Attributes:
+        timm: Its name in timm, such as `resnet18` or `vit_tiny_patch16_224`.
+        stem: What stands before a ResNet's blocks: timm's own (`imagenet`: stride 4); `cifar`: one 3x3 convolution of
+            stride 1 and no pooling, as SimCLR and others train on 32-pixel pictures (Chen et al. 2020, appendix B.9);
+            `cifar_stride2`: the same with stride 2, a quarter of the work.
+        arguments: Further arguments of `timm.create_model`, such as `channels`, `layers`, `patch_size` or `depth`.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    timm: str = "resnet18"
+    stem: Literal["imagenet", "cifar", "cifar_stride2"] = "imagenet"
+    arguments: dict[str, Any] = {}
+
+
+class Backbone(nn.Module):
+    """Pixels to pooled features, not normalised.
+
+    Attributes:
+        trunk: The timm model, without classifier.
+        config: What it is.
+        size: Side of the pictures it is evaluated and exported at.
+        dim: Length of its features.
+        is_vit: Whether it is a Vision Transformer (tokens instead of maps).
+    """
+
+    def __init__(self, trunk: nn.Module, config: BackboneConfig, size: int) -> None:
+        super().__init__()
+        self.trunk: Any = trunk
+        self.config = config
+        self.size = size
+        features: Any = trunk.num_features
+        self.dim = int(features)
+        self.is_vit = hasattr(trunk, "patch_embed") and hasattr(trunk, "blocks")
+
+    def forward(self, pixels: Tensor) -> Tensor:
+        """Embeds normalised pixels, shape (n, 3, s, s), to (n, dim)."""
+        features: Tensor = self.trunk(pixels)
+        return features
+
+    def maps(self, pixels: Tensor) -> Tensor:
+        """The features before pooling: (n, dim, h, w) of a convolutional network, (n, tokens, dim) of a ViT."""
+        features: Tensor = self.trunk.forward_features(pixels)
+        return features
+
+
+def build_backbone(config: BackboneConfig, size: int) -> Backbone:
+    """Builds the model with fresh weights; nothing is downloaded.
+
+    A ViT is built for pictures of `size`, and takes other sizes (multi-crop) by resampling its positions.
+
+    Args:
+        config: What to build.
+        size: Side of the pictures.
+
+    Raises:
+        ConfigError: if timm has no such model, refuses the arguments, the stem is for ResNets, or the model gives no
+            pooled features at this size.
+    """
+    import timm  # noqa: PLC0415 - seconds
+
+    name = config.timm
+    if not timm.is_model(name):
+        raise ConfigError(f"model.timm: timm has no model {name!r}{perhaps(name, timm.list_models())}")
+    arguments: dict[str, Any] = {"num_classes": 0, **config.arguments}
+    if name.startswith(("vit_", "deit")):
+        arguments = {"img_size": size, "dynamic_img_size": True, **arguments}
+    try:
+        trunk = timm.create_model(name, pretrained=False, **arguments)
+    except (TypeError, ValueError, KeyError, AssertionError, RuntimeError) as error:
+        raise ConfigError(f"model: timm cannot build {name}: {first_line(error)}") from error
+    if config.stem != "imagenet":
+        _replace_stem(trunk, name, stride=1 if config.stem == "cifar" else 2)
+    backbone = Backbone(trunk, config, size)
+    _check_output(backbone)
+    return backbone
+
+
+def _replace_stem(trunk: Any, name: str, *, stride: int) -> None:
+    if not isinstance(getattr(trunk, "conv1", None), nn.Conv2d) or not hasattr(trunk, "maxpool"):
+        raise ConfigError(f"model.stem: {name} is no ResNet with a plain stem; leave it at 'imagenet'")
+    old = trunk.conv1
+    trunk.conv1 = nn.Conv2d(old.in_channels, old.out_channels, 3, stride=stride, padding=1, bias=False)
+    nn.init.kaiming_normal_(trunk.conv1.weight, mode="fan_out", nonlinearity="relu")
+    trunk.maxpool = nn.Identity()
+
+
+def _check_output(backbone: Backbone) -> None:
+    training = backbone.training
+    backbone.eval()
+    try:
+        with torch.no_grad():
+            output = backbone(torch.zeros(2, 3, backbone.size, backbone.size))
+    except (RuntimeError, AssertionError, ValueError, TypeError) as error:
+        raise ConfigError(
+            f"model: {backbone.config.timm} does not take pictures of {backbone.size}x{backbone.size}: "
+            f"{first_line(error)}"
+        ) from error
+    finally:
+        backbone.train(training)
+    if not isinstance(output, Tensor) or output.shape != (2, backbone.dim):
+        raise ConfigError(f"model: {backbone.config.timm} gives no pooled features, one row a picture")
