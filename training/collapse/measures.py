@@ -106,7 +106,7 @@ def alignment(first_nd: Tensor, second_nd: Tensor, alpha: float = 2.0) -> Tensor
     """
     if first_nd.shape != second_nd.shape:
         raise ValueError(f"views of one shape are needed, got {tuple(first_nd.shape)} and {tuple(second_nd.shape)}")
-    distances = torch.linalg.vector_norm(_unit(first_nd) - _unit(second_nd), dim=1)
+    distances: Tensor = torch.linalg.vector_norm(_unit(first_nd) - _unit(second_nd), dim=1)
     return distances.pow(alpha).mean()
 
 
