@@ -1,17 +1,14 @@
-"""The published ablations of augmentation: what is left when only cropping, only jitter, or both are kept."""
+"""The published ablations of the augmentation (SimCLR, Chen et al. 2020, figure 5), as changes of a recipe."""
 
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Any
 
 from twinlens.training.augment.recipe import AugmentRecipe, ViewGroup
 
-_WHOLE = (1.0, 1.0)
-
 
 class Ablation(StrEnum):
-    """What is kept of a recipe (SimCLR, Chen et al. 2020, figure 5)."""
+    """What is kept of a recipe: the crop (with the flip), the colours' jitter (with grayscale), both, or none."""
 
     CROP = "crop"
     JITTER = "jitter"
@@ -19,21 +16,26 @@ class Ablation(StrEnum):
     NONE = "none"
 
 
-def ablated(recipe: AugmentRecipe, keep: Ablation) -> AugmentRecipe:
-    """The recipe with everything else switched off; the number and sizes of views stay.
+def ablated(recipe: AugmentRecipe, kept: Ablation) -> AugmentRecipe:
+    """The recipe with only some of its operations; sizes and the number of views stay.
 
-    Args:
-        recipe: Of any method.
-        keep: `crop`: random crops and flips; `jitter`: colour jitter and grayscale; `both`: these four; `none`: every
-            view is the whole picture.
+    Blur and solarisation are left out of all four, so that they differ in crop and colour alone. Without the crop a
+    view is the whole picture, resized. A recipe that has no jitter of its own gets none.
     """
-    return recipe.model_copy(update={"views": tuple(_group(group, keep) for group in recipe.views)})
+    return recipe.model_copy(
+        update={
+            "views": tuple(_group(group, kept) for group in recipe.views),
+            "small": recipe.small
+            if kept in {Ablation.CROP, Ablation.BOTH}
+            else recipe.small.model_copy(update={"crop_scale": None, "local_crop_scale": None}),
+        }
+    )
 
 
-def _group(group: ViewGroup, keep: Ablation) -> ViewGroup:
-    off: dict[str, Any] = {"blur": None, "solarize": None}
-    if keep not in {Ablation.CROP, Ablation.BOTH}:
-        off |= {"crop_scale": _WHOLE, "crop_ratio": _WHOLE, "flip": 0.0}
-    if keep not in {Ablation.JITTER, Ablation.BOTH}:
-        off |= {"jitter": None, "grayscale": 0.0}
-    return group.model_copy(update=off)
+def _group(group: ViewGroup, kept: Ablation) -> ViewGroup:
+    removed: dict[str, object] = {"blur": None, "solarize": None}
+    if kept not in {Ablation.CROP, Ablation.BOTH}:
+        removed |= {"crop_scale": (1.0, 1.0), "crop_ratio": (1.0, 1.0), "flip": 0.0}
+    if kept not in {Ablation.JITTER, Ablation.BOTH}:
+        removed |= {"jitter": None, "grayscale": 0.0}
+    return group.model_copy(update=removed)

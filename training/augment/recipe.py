@@ -105,6 +105,7 @@ class SmallPictures(_Frozen):
         blur: Whether they are blurred.
         jitter: Factor on the four strengths of the jitter (SimCLR, appendix B.9: half of ImageNet's).
         solarize: Whether they are solarised.
+        crop_scale: Takes the place of the global views' `crop_scale`.
         local_crop_scale: Takes the place of the local views' `crop_scale`: a twentieth of a tiny picture shows nothing.
     """
 
@@ -112,7 +113,16 @@ class SmallPictures(_Frozen):
     blur: bool = True
     jitter: float = Field(default=1.0, ge=0)
     solarize: bool = True
+    crop_scale: tuple[float, float] | None = None
     local_crop_scale: tuple[float, float] | None = None
+
+    @model_validator(mode="after")
+    def _shares(self) -> Self:
+        for name in ("crop_scale", "local_crop_scale"):
+            scale = getattr(self, name)
+            if scale is not None and not 0 < scale[0] <= scale[1] <= 1:
+                raise ValueError(f"{name} must be a rising pair in (0, 1], found {list(scale)}")
+        return self
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,7 +201,7 @@ class AugmentRecipe(_Frozen):
             side=side,
             local=local,
             interpolation=self.interpolation,
-            crop_scale=small.local_crop_scale if local and small.local_crop_scale else group.crop_scale,
+            crop_scale=(small.local_crop_scale if local else small.crop_scale) or group.crop_scale,
             crop_ratio=group.crop_ratio,
             flip=group.flip,
             jitter=None if group.jitter is None else _scaled(group.jitter, small.jitter),
