@@ -168,6 +168,8 @@ def plan_of(config: ImageTrainConfig, pictures: PictureSet) -> RunPlan:
         global_views=config.augment.global_views,
         local_views=config.augment.local_views,
         size=config.size,
+        mean=config.model.mean,
+        std=config.model.std,
         learning_rate=run.learning_rate,
         weight_decay=run.weight_decay,
         warmup_steps=round(run.warmup_share * steps),

@@ -20,6 +20,8 @@ class RunPlan:
         global_views: Full crops of a picture.
         local_views: Small crops of a picture (multi-crop).
         size: Side of a full crop.
+        mean: By which the channels of views were normalised, on the scale 0 to 1.
+        std: Likewise.
         learning_rate: After warm-up.
         weight_decay: Of matrices and filters only.
         warmup_steps: With a rising learning rate.
@@ -37,6 +39,8 @@ class RunPlan:
     global_views: int = 2
     local_views: int = 0
     size: int = 32
+    mean: tuple[float, float, float] = (0.485, 0.456, 0.406)
+    std: tuple[float, float, float] = (0.229, 0.224, 0.225)
     learning_rate: float = 1e-3
     weight_decay: float = 1e-4
     warmup_steps: int = 0
