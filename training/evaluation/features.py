@@ -1,0 +1,73 @@
+"""Embeds whole sets of pictures with a backbone as it stands."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from twinlens.encoders.manifest import PreprocessSpec
+
+
+def embed_pictures(
+    backbone: nn.Module,
+    pixels_nhwc: NDArray[np.uint8],
+    preprocess: PreprocessSpec,
+    *,
+    batch_size: int = 256,
+) -> Tensor:
+    """Features of every picture, without gradients, in evaluation mode and full precision.
+
+    The backbone is left as it was: its modes, its running statistics and the state of the generators.
+
+    Args:
+        backbone: Normalised pixels (n, 3, size, size) to (n, d).
+        pixels_nhwc: uint8, shape (m, side, side, 3); resized where `side` is not the size of the preprocessing.
+        preprocess: Size, mean and standard deviation.
+        batch_size: Pictures at a time.
+
+    Returns:
+        float32 on the CPU, shape (m, d), not normalised.
+    """
+    device = _device_of(backbone)
+    parts = []
+    with as_evaluated(backbone):
+        for start in range(0, len(pixels_nhwc), batch_size):
+            chunk = torch.from_numpy(np.ascontiguousarray(pixels_nhwc[start : start + batch_size])).to(device)
+            parts.append(backbone(normalised(chunk, preprocess)).float().cpu())
+    return torch.cat(parts)
+
+
+def normalised(pixels_nhwc: Tensor, preprocess: PreprocessSpec) -> Tensor:
+    """uint8 pixels (n, side, side, 3) as the backbone takes them: float32 (n, 3, size, size), channels last."""
+    pixels = pixels_nhwc.permute(0, 3, 1, 2).float()
+    size = preprocess.size
+    if pixels.shape[-1] != size:
+        pixels = F.interpolate(pixels, (size, size), mode="bilinear", antialias=True, align_corners=False)
+    mean = torch.tensor(preprocess.mean, device=pixels.device).view(3, 1, 1) * 255
+    std = torch.tensor(preprocess.std, device=pixels.device).view(3, 1, 1) * 255
+    return ((pixels - mean) / std).contiguous(memory_format=torch.channels_last)
+
+
+@contextmanager
+def as_evaluated(module: nn.Module) -> Iterator[None]:
+    """Inside, the module is in evaluation mode, without gradients and autocast; each part's own mode comes back."""
+    modes = {part: part.training for part in module.modules()}
+    module.eval()
+    try:
+        with torch.no_grad(), torch.autocast(_device_of(module).type, enabled=False):
+            yield
+    finally:
+        for part, mode in modes.items():
+            part.training = mode
+
+
+def _device_of(module: nn.Module) -> torch.device:
+    first: Any = next(module.parameters(), None)
+    return torch.device("cpu") if first is None else first.device
