@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from twinlens.training.augment.batched import augment_batched
-from twinlens.training.augment.draws import draw
+from twinlens.training.augment.draws import Draws, draw
 from twinlens.training.augment.exact import augment_exact
 from twinlens.training.augment.recipe import AugmentRecipe
 
@@ -65,29 +65,34 @@ class Augmenter:
             One normalised float32 tensor in channels-last memory per view, (n, 3, s, s), on the device of the pictures:
             the global views, then the local ones.
         """
-        with torch.autocast(pixels_nhwc.device.type, enabled=False):
-            return [self._normalised(view) for view in self.plain(pixels_nhwc, number)]
+        mean, std = (each.to(pixels_nhwc.device, non_blocking=True) for each in (self._mean, self._std))
+        views = self.plain(pixels_nhwc, number)
+        return [view.permute(0, 2, 3, 1).sub_(mean).div_(std).permute(0, 3, 1, 2) for view in views]
 
     @torch.no_grad()
     def plain(self, pixels_nhwc: Tensor, number: int) -> list[Tensor]:
-        """All views as they look: float32 on the scale 0 to 1, not normalised."""
-        count, side = pixels_nhwc.shape[:2]
-        source = pixels_nhwc.permute(0, 3, 1, 2).contiguous()
-        if self._mode == "batched":
-            source = source.to(torch.float32).div_(255)
-        mine = slice(self._rank * count, (self._rank + 1) * count)
-        views = []
-        for index, view in enumerate(self.views):
-            draws = draw(view, count * self._world_size, side, _generator(self._seed, number, index))[mine]
-            if self._mode == "batched":
-                views.append(augment_batched(source, view, draws))
-            else:
-                views.append(augment_exact(source, view, draws).to(torch.float32).div_(255))
-        return views
+        """All views as they look: on the scale 0 to 1, not normalised; otherwise as what a call returns."""
+        make = self._batched if self._mode == "batched" else self._exact
+        with torch.autocast(pixels_nhwc.device.type, enabled=False):
+            return make(pixels_nhwc, self._draws(pixels_nhwc, number))
 
-    def _normalised(self, pixels: Tensor) -> Tensor:
-        mean, std = (each.to(pixels.device, non_blocking=True)[:, None, None] for each in (self._mean, self._std))
-        return pixels.sub_(mean).div_(std).contiguous(memory_format=torch.channels_last)
+    def _draws(self, pixels_nhwc: Tensor, number: int) -> list[Draws]:
+        count, side = pixels_nhwc.shape[:2]
+        mine = slice(self._rank * count, (self._rank + 1) * count)
+        return [
+            draw(view, count * self._world_size, side, _generator(self._seed, number, index))[mine]
+            for index, view in enumerate(self.views)
+        ]
+
+    def _batched(self, pixels_nhwc: Tensor, draws: list[Draws]) -> list[Tensor]:
+        source = pixels_nhwc.transpose(2, 3).to(torch.float32, memory_format=torch.contiguous_format).div_(255)
+        views = [augment_batched(source, *each) for each in zip(self.views, draws, strict=True)]
+        return [view.transpose(2, 3).contiguous().permute(0, 3, 1, 2) for view in views]
+
+    def _exact(self, pixels_nhwc: Tensor, draws: list[Draws]) -> list[Tensor]:
+        source = pixels_nhwc.permute(0, 3, 1, 2)
+        views = [augment_exact(source, *each) for each in zip(self.views, draws, strict=True)]
+        return [view.to(torch.float32, memory_format=torch.channels_last).div_(255) for view in views]
 
 
 def _generator(seed: int, number: int, view: int) -> torch.Generator:

@@ -26,18 +26,18 @@ _OPERATIONS: dict[int, Callable[[Tensor, Tensor], Tensor]] = {
 }
 
 
-def augment_batched(planar: Tensor, view: View, draws: Draws) -> Tensor:
+def augment_batched(pixels_nhcw: Tensor, view: View, draws: Draws) -> Tensor:
     """Makes one view of each picture.
 
     Args:
-        planar: The stored pictures, float32 on the scale 0 to 1, (n, 3, side, side), contiguous.
+        pixels_nhcw: The stored pictures, float32 on the scale 0 to 1, (n, side, 3, side), contiguous.
         view: What is done.
         draws: How, for each picture.
 
     Returns:
-        float32 on the scale 0 to 1, (n, 3, view.side, view.side).
+        float32 on the scale 0 to 1, (n, view.side, 3, view.side).
     """
-    pixels = _crop(planar, draws, view.side, view.interpolation)
+    pixels = _crop(pixels_nhcw, draws, view.side, view.interpolation)
     if view.jitter is not None:
         _jitter(pixels, draws)
     _change(pixels, draws.gray, lambda part, _: colour.luma(part).expand_as(part))
@@ -49,13 +49,13 @@ def augment_batched(planar: Tensor, view: View, draws: Draws) -> Tensor:
     return pixels
 
 
-def _crop(planar: Tensor, draws: Draws, side: int, how: Interpolation) -> Tensor:
-    source = planar.shape[-1]
-    top, left, height, width = draws.boxes.to(planar.device, non_blocking=True).unbind(1)
-    flipped = draws.flipped.to(planar.device, non_blocking=True)
+def _crop(pixels_nhcw: Tensor, draws: Draws, side: int, how: Interpolation) -> Tensor:
+    source = pixels_nhcw.shape[-1]
+    top, left, height, width = draws.boxes.to(pixels_nhcw.device, non_blocking=True).unbind(1)
+    flipped = draws.flipped.to(pixels_nhcw.device, non_blocking=True)
     rows = resize_matrices(top, height, torch.zeros_like(flipped), source, side, how)
     columns = resize_matrices(left, width, flipped, source, side, how)
-    pixels = apply_separable(planar, rows, columns)
+    pixels = apply_separable(pixels_nhcw, rows, columns)
     return pixels.clamp_(0, 1) if how == "bicubic" else pixels
 
 
