@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import csv
-import json
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from twinlens.training.data.errors import DataError
+from twinlens.training.data.table_rows import lacks, table_rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +56,7 @@ def read_captions(
     root = images if images is not None else path.parent
     rows: list[CaptionRow] = []
     made: Counter[str] = Counter()
-    for number, record in _records(path):
+    for number, record in table_rows(path, what="captions file"):
         image, captions = _value(record, columns.image, path, number), _captions(record, columns, path, number)
         given = _given_id(record, columns, path, number)
         for k, caption in enumerate(captions):
@@ -79,7 +78,7 @@ def _given_id(record: Mapping[str, Any], columns: CaptionColumns, path: Path, nu
     given = record.get(columns.id or "id")
     if given is None or given == "":
         if columns.id is not None:
-            raise DataError(_lacks(path, number, columns.id, record))
+            raise DataError(lacks(path, number, columns.id, record))
         return ""
     if not isinstance(given, str | int) or isinstance(given, bool):
         raise DataError(f"{path}, line {number}: {columns.id or 'id'} must be a text or a whole number")
@@ -92,41 +91,10 @@ def _made_id(image: str, made: Counter[str]) -> str:
     return image if count == 0 else f"{image}#{count}"
 
 
-def _records(path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
-    """Line numbers and rows."""
-    if not path.is_file():
-        raise DataError(f"no captions file at {path}")
-    kind = path.suffix.lower()
-    if kind not in {".jsonl", ".csv", ".tsv"}:
-        raise DataError(f"{path} is not a captions file we read (.jsonl, .csv, .tsv)")
-    try:
-        with path.open(encoding="utf-8-sig", newline="" if kind != ".jsonl" else None) as file:
-            if kind == ".jsonl":
-                yield from ((number, _parse(line, path, number)) for number, line in enumerate(file, 1) if line.strip())
-            else:
-                yield from enumerate(csv.DictReader(file, delimiter="," if kind == ".csv" else "\t"), 2)
-    except UnicodeDecodeError:
-        raise DataError(f"{path} is not UTF-8 text") from None
-    except csv.Error as error:
-        raise DataError(f"{path} is not readable as {kind[1:].upper()}: {error}") from None
-
-
-def _parse(line: str, path: Path, number: int) -> Mapping[str, Any]:
-    try:
-        record = json.loads(line)
-    except json.JSONDecodeError as error:
-        raise DataError(f"{path}, line {number} is not JSON: {error.msg}") from None
-    except RecursionError:
-        raise DataError(f"{path}, line {number} is nested too deeply") from None
-    if not isinstance(record, dict):
-        raise DataError(f"{path}, line {number} is not a JSON object")
-    return record
-
-
 def _value(record: Mapping[str, Any], column: str, path: Path, number: int) -> str:
     value = record.get(column)
     if value is None:
-        raise DataError(_lacks(path, number, column, record))
+        raise DataError(lacks(path, number, column, record))
     if not isinstance(value, str) or not value:
         raise DataError(f"{path}, line {number}: {column} must be a text that is not empty")
     return value
@@ -137,10 +105,3 @@ def _captions(record: Mapping[str, Any], columns: CaptionColumns, path: Path, nu
     if isinstance(value, list) and value:
         return [_value({columns.caption: one}, columns.caption, path, number) for one in value]
     return [_value(record, columns.caption, path, number)]
-
-
-def _lacks(path: Path, number: int, column: str, record: Mapping[str, Any]) -> str:
-    if column in record:
-        return f"{path}, line {number}: {column} is empty"
-    known = ", ".join(str(name) for name in record) or "none"
-    return f"{path}, line {number} has no column {column!r}; its columns are: {known}"

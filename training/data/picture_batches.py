@@ -50,6 +50,8 @@ class PictureBatches(IterableDataset[PictureBatch]):
             raise DataError(f"batch_size {batch_size} is larger than the data ({len(pictures)} pictures)")
         if batch_size % world_size:
             raise DataError(f"batch_size {batch_size} is not a multiple of the {world_size} processes that share it")
+        if batch_size == world_size:
+            raise DataError(f"batch_size {batch_size} leaves each of the {world_size} processes one picture; take more")
         self._pictures = pictures
         self._batch_size = batch_size
         self._seed = seed

@@ -6,7 +6,6 @@ import hashlib
 import os
 import tempfile
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,6 +17,7 @@ from twinlens.encoders.decode import decode_picture
 from twinlens.encoders.errors import InvalidImage
 from twinlens.encoders.manifest import PreprocessSpec
 from twinlens.encoders.preprocess import fit
+from twinlens.training.data.bounded_map import bounded_map
 from twinlens.training.data.errors import DataError
 
 # Above this many bytes the array lives in a file and the operating system pages it.
@@ -59,19 +59,19 @@ def decode_all(
     if not files:
         raise DataError("there are no pictures to train on")
     shape = (len(files), spec.size, spec.size, 3)
-    pixels = _allocate(shape, spill)
+    pixels = allocate_pixels(shape, spill)
     digests: list[str] = []
     slots: dict[Path, int] = {}
     unreadable: dict[Path, str] = {}
-    with ThreadPoolExecutor(allowed_cpus()) as pool:  # Pillow decodes and resizes without holding the GIL
-        for file, result in zip(files, pool.map(lambda one: _read(one, spec), files), strict=True):
-            if isinstance(result, str):
-                unreadable[file] = result
-                continue
-            row, digest = result
-            slots[file] = len(digests)
-            pixels[len(digests)] = row
-            digests.append(digest)
+    # Pillow decodes and resizes without holding the GIL.
+    for file, result in bounded_map(lambda one: _read(one, spec), files, threads=allowed_cpus()):
+        if isinstance(result, str):
+            unreadable[file] = result
+            continue
+        row, digest = result
+        slots[file] = len(digests)
+        pixels[len(digests)] = row
+        digests.append(digest)
     if unreadable and len(unreadable) > max_unreadable_share * len(files):
         first, reason = next(iter(unreadable.items()))
         raise DataError(
@@ -84,7 +84,12 @@ def decode_all(
     return PictureCache(pixels[: len(digests)], tuple(digests), slots, unreadable)
 
 
-def _allocate(shape: tuple[int, ...], spill: Path | None) -> NDArray[np.uint8]:
+def allocate_pixels(shape: tuple[int, ...], spill: Path | None) -> NDArray[np.uint8]:
+    """An array for decoded pictures: in memory, or where it is large in a file of the folder `spill`.
+
+    Raises:
+        DataError: if the folder has no room.
+    """
     if spill is None or int(np.prod(shape)) <= IN_MEMORY_BYTES:
         return np.empty(shape, dtype=np.uint8)
     try:

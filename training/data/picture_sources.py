@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
+import glob
 import hashlib
-import tarfile
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -17,17 +15,17 @@ from twinlens.encoders.decode import decode_picture
 from twinlens.encoders.errors import InvalidImage
 from twinlens.encoders.manifest import PreprocessSpec
 from twinlens.encoders.preprocess import fit
+from twinlens.training.data.bounded_map import bounded_map
+from twinlens.training.data.class_names import number_labels
 from twinlens.training.data.errors import DataError
-from twinlens.training.data.picture_set import UNLABELLED, PictureSet
+from twinlens.training.data.listed_pictures import ListedPicture, PictureListing
+from twinlens.training.data.picture_cache import allocate_pixels
+from twinlens.training.data.picture_folders import list_folder
+from twinlens.training.data.picture_set import PictureSet
+from twinlens.training.data.picture_shards import list_shards
+from twinlens.training.data.picture_tables import LIST_KINDS, PictureColumns, list_table
 
-_PICTURES = {".jpg", ".jpeg", ".png", ".webp", ".gif", ".bmp", ".tif", ".tiff", ".avif", ".heic"}
-
-
-@dataclass(frozen=True)
-class _Found:
-    name: str
-    data: bytes
-    label: str | None
+_LIST_IN_FOLDER = "labels.jsonl"
 
 
 def load_pictures(
@@ -37,92 +35,120 @@ def load_pictures(
     smallest: int,
     limit: int | None = None,
     max_unreadable_share: float = 0.01,
+    columns: PictureColumns | None = None,
+    images: Path | None = None,
+    classes: Sequence[str] | None = None,
+    spill: Path | None = None,
 ) -> PictureSet:
     """Decodes every picture once.
 
     Args:
-        path: A folder of pictures; a folder with a folder per class; a folder of webdataset shards (`.tar`); one shard.
+        path: See `list_pictures`.
         side: Pictures are stored as squares of this side: resized to it by the shorter side, then cut at the centre.
         smallest: A picture with a shorter side below this is left out as unusable: a crop would only enlarge it.
-        limit: Take at most so many.
+        limit: Take at most so many, spread evenly over all, so that sorted classes stay mixed.
         max_unreadable_share: Stop when more than this share cannot be used.
+        columns: Of a list.
+        images: The folder that relative paths of a list start from.
+        classes: The classes in the order to use, such as those of the pictures that a model was trained on.
+        spill: Folder of a nameless file that holds the decoded pictures where they are many; None: in memory.
 
     Raises:
-        DataError: if there is nothing, or too much of it cannot be used; it names how many and the first.
+        DataError: if there is nothing, a label is not among the classes, or too many pictures cannot be used; it names
+            how many and the first.
     """
-    spec = PreprocessSpec(size=side, resize_size=side, mean=(0.0, 0.0, 0.0), std=(1.0, 1.0, 1.0))
-
-    def read(found: _Found) -> tuple[_Found, NDArray[np.uint8] | str]:
-        try:
-            picture = decode_picture(found.data, min_side=side)
-            if min(picture.size) < smallest:
-                return found, f"is {picture.width}x{picture.height}, smaller than the crop of {smallest}"
-            return found, np.asarray(fit(picture, spec), dtype=np.uint8)
-        except InvalidImage as error:
-            return found, str(error)
-
-    pixels, names, labels, digests = [], [], [], []
+    listing = list_pictures(path, columns=columns, images=images)
+    listed = listing.pictures
+    if not listed:
+        raise DataError(f"there are no pictures in {path}")
+    if limit is not None and limit < len(listed):
+        listed = [listed[row * len(listed) // limit] for row in range(limit)]
+    # Before the pictures: a wrong label should not wait for all of them.
+    names, labels = number_labels([each.label for each in listed], names=listing.class_names, classes=classes)
+    pixels = allocate_pixels((len(listed), side, side, 3), spill)
+    kept: list[int] = []
+    digests: list[str] = []
     unreadable: dict[str, str] = {}
-    with ThreadPoolExecutor(allowed_cpus()) as pool:
-        for found, result in pool.map(read, _walk(path, limit)):
-            if isinstance(result, str):
-                unreadable[found.name] = result
-                continue
-            pixels.append(result)
-            names.append(found.name)
-            labels.append(found.label)
-            digests.append(hashlib.sha256(found.data).hexdigest())
-    count = len(names) + len(unreadable)
-    if not names or len(unreadable) > max_unreadable_share * count:
-        if not count:
-            raise DataError(f"there are no pictures in {path}")
+    decode = _Decode(side, smallest)
+    for row, (picture, result) in enumerate(bounded_map(decode, listed, threads=allowed_cpus())):
+        if isinstance(result, str):
+            unreadable[picture.name] = result
+            continue
+        pixels[len(kept)], digest = result
+        kept.append(row)
+        digests.append(digest)
+    if not kept or len(unreadable) > max_unreadable_share * len(listed):
         first, reason = next(iter(unreadable.items()))
-        raise DataError(f"{len(unreadable)} of {count} pictures cannot be used; the first is {first}: {reason}")
-    classes = tuple(sorted({label for label in labels if label is not None}))
-    position = {name: i for i, name in enumerate(classes)}
+        allowed = f", more than the share of {max_unreadable_share:g} allowed" if kept else ""
+        raise DataError(
+            f"{len(unreadable)} of {len(listed)} pictures cannot be used{allowed}; the first is {first}: {reason}"
+        )
     return PictureSet(
-        np.stack(pixels),
-        np.array([UNLABELLED if label is None else position[label] for label in labels], dtype=np.int64),
-        classes,
-        tuple(names),
-        tuple(digests),
-        unreadable,
+        pixels[: len(kept)], labels[kept], names, tuple(listed[row].name for row in kept), tuple(digests), unreadable
     )
 
 
-def _walk(path: Path, limit: int | None) -> Iterator[_Found]:
-    for number, found in enumerate(_all(path)):
-        if limit is not None and number >= limit:
-            return
-        yield found
+def list_pictures(path: Path, *, columns: PictureColumns | None = None, images: Path | None = None) -> PictureListing:
+    """Finds the pictures without reading them.
+
+    Args:
+        path: A folder of pictures; a folder with a folder per class, or with a `labels.jsonl`; a list (`.jsonl`,
+            `.csv`, `.tsv`, `.parquet`); a folder of webdataset shards (`.tar`); one shard, or several by a pattern
+            such as `train-*.tar`.
+        columns: Of a list.
+        images: The folder that relative paths of a list start from.
+
+    Raises:
+        DataError: if there is no such thing, or it cannot be read.
+    """
+    kind = path.suffix.lower()
+    try:
+        if path.is_dir():
+            return _list_dir(path, columns, images)
+        if kind in LIST_KINDS:
+            return list_table(path, columns, images=images)
+        if path.is_file() and kind == ".tar":
+            return list_shards([path])
+        found = sorted(Path(each) for each in glob.glob(str(path)))  # noqa: PTH207 - the pattern is a whole path
+    except OSError as error:
+        raise DataError(f"{path} cannot be read: {error.strerror or error}") from None
+    if found and not path.is_file() and all(each.suffix.lower() == ".tar" for each in found):
+        return list_shards(found)
+    kinds = ", ".join(sorted(LIST_KINDS))
+    raise DataError(f"no pictures at {path}: name a folder, a list ({kinds}) or .tar shards")
 
 
-def _all(path: Path) -> Iterator[_Found]:
-    if path.suffix == ".tar" and path.is_file():
-        yield from _shard(path)
-        return
-    if not path.is_dir():
-        raise DataError(f"no pictures at {path}: name a folder or a .tar shard")
-    shards = sorted(path.glob("*.tar"))
+def _list_dir(folder: Path, columns: PictureColumns | None, images: Path | None) -> PictureListing:
+    if (folder / _LIST_IN_FOLDER).is_file():
+        return list_table(folder / _LIST_IN_FOLDER, columns, images=images)
+    shards = sorted(folder.glob("*.tar"))
     if shards:
-        for shard in shards:
-            yield from _shard(shard)
-        return
-    for file in sorted(p for p in path.rglob("*") if p.suffix.lower() in _PICTURES and p.is_file()):
-        relative = file.relative_to(path)
-        yield _Found(str(relative), file.read_bytes(), relative.parts[0] if len(relative.parts) > 1 else None)
+        return list_shards(shards)
+    return list_folder(folder)
 
 
-def _shard(path: Path) -> Iterator[_Found]:
-    with tarfile.open(path) as tar:
-        members = {member.name: member for member in tar if member.isfile()}
-        for name, member in members.items():
-            key, _, kind = name.rpartition(".")
-            if f".{kind.lower()}" not in _PICTURES:
-                continue
-            file = tar.extractfile(member)
-            label_member = members.get(f"{key}.cls")
-            label_file = None if label_member is None else tar.extractfile(label_member)
-            label = None if label_file is None else label_file.read().decode().strip()
-            if file is not None:
-                yield _Found(f"{path.name}/{name}", file.read(), label)
+class _Decode:
+    """One picture through the contract of serving: its pixels and its digest, or what is wrong with it."""
+
+    def __init__(self, side: int, smallest: int) -> None:
+        self._smallest = smallest
+        self._spec = PreprocessSpec(size=side, resize_size=side, mean=(0.0, 0.0, 0.0), std=(1.0, 1.0, 1.0))
+
+    def __call__(self, listed: ListedPicture) -> tuple[NDArray[np.uint8], str] | str:
+        try:
+            data = listed.read()
+        except OSError as error:
+            return error.strerror or "cannot be opened"
+        except ValueError:  # a NUL or half a surrogate pair
+            return "no file can have this name"
+        try:
+            picture = decode_picture(data, min_side=self._spec.size)
+            if min(picture.size) < self._smallest:
+                return (
+                    f"is {picture.width}x{picture.height}, smaller than the crop of {self._smallest} "
+                    "(train on smaller crops with augment.size)"
+                )
+            fitted = fit(picture, self._spec)
+        except InvalidImage as error:
+            return str(error)
+        return np.asarray(fitted, dtype=np.uint8), hashlib.sha256(data).hexdigest()

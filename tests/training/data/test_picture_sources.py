@@ -1,0 +1,258 @@
+from __future__ import annotations
+
+import io
+import json
+import tarfile
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from tests.support.pictures import COLOURS, solid
+from twinlens.training.data import picture_cache
+from twinlens.training.data.errors import DataError
+from twinlens.training.data.picture_set import PictureSet
+from twinlens.training.data.picture_sources import load_pictures
+from twinlens.training.data.picture_tables import PictureColumns
+
+
+def load(path: Path, **changes: object) -> PictureSet:
+    return load_pictures(path, **({"side": 16, "smallest": 16} | changes))  # type: ignore[arg-type]
+
+
+def told(pictures: PictureSet) -> list[tuple[str, str | None]]:
+    """Name and class of each."""
+    classes = (*pictures.classes, None)
+    return [(name, classes[label]) for name, label in zip(pictures.names, pictures.labels.tolist(), strict=True)]
+
+
+def write_shard(path: Path, members: Mapping[str, bytes]) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tarfile.open(path, "w") as tar:
+        for name, data in members.items():
+            info = tarfile.TarInfo(name)
+            info.size = len(data)
+            tar.addfile(info, io.BytesIO(data))
+    return path
+
+
+@pytest.fixture
+def class_folders(tmp_path: Path) -> Path:
+    for kind, colours in {"warm": ("red", "yellow"), "cold": ("blue", "cyan")}.items():
+        (tmp_path / "photos" / kind).mkdir(parents=True)
+        for colour in colours:
+            (tmp_path / "photos" / kind / f"{colour}.png").write_bytes(solid(colour))
+    return tmp_path / "photos"
+
+
+def test_a_folder_per_class_gives_the_classes(class_folders: Path) -> None:
+    pictures = load(class_folders)
+    assert pictures.classes == ("cold", "warm")
+    assert told(pictures) == [
+        ("cold/blue.png", "cold"),
+        ("cold/cyan.png", "cold"),
+        ("warm/red.png", "warm"),
+        ("warm/yellow.png", "warm"),
+    ]
+    assert pictures.labelled
+    assert pictures.pixels_nhwc.shape == (4, 16, 16, 3)
+    assert pictures.pixels_nhwc[2].reshape(-1, 3).tolist() == [list(COLOURS["red"])] * 256
+
+
+def test_a_flat_folder_and_one_with_a_single_folder_have_no_classes(class_folders: Path) -> None:
+    assert not load(class_folders / "warm").labelled
+    (class_folders / "cold").rename(class_folders.parent / "elsewhere")
+    assert told(load(class_folders)) == [("warm/red.png", None), ("warm/yellow.png", None)]
+
+
+def test_pictures_beside_class_folders_are_unlabelled(class_folders: Path) -> None:
+    (class_folders / "green.png").write_bytes(solid("green"))
+    pictures = load(class_folders)
+    assert not pictures.labelled
+    assert sorted(pictures.labels.tolist()) == [-1, 0, 0, 1, 1]
+
+
+def test_the_order_is_the_same_wherever_the_folder_lies(class_folders: Path, tmp_path: Path) -> None:
+    before = load(class_folders)
+    after = load(class_folders.rename(tmp_path / "moved"))
+    assert before.names == after.names
+    assert before.digest() == after.digest()
+
+
+def test_the_digest_tells_pictures_classes_and_order(class_folders: Path) -> None:
+    before = load(class_folders).digest()
+    (class_folders / "warm/red.png").rename(class_folders / "cold/red.png")
+    assert load(class_folders).digest() != before
+
+
+def test_parts_of_a_data_set_are_not_taken_for_classes(class_folders: Path, tmp_path: Path) -> None:
+    class_folders.rename(tmp_path / "train")
+    (tmp_path / "test").mkdir()
+    with pytest.raises(DataError, match=r"holds the parts test, train: name one of them, such as .*train"):
+        load(tmp_path)
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "csv", "tsv", "parquet"])
+def test_lists_name_pictures_and_classes(class_folders: Path, kind: str) -> None:
+    rows = [("warm/red.png", "hot"), ("cold/blue.png", "icy"), ("cold/cyan.png", "icy")]
+    path = class_folders / f"list.{kind}"
+    match kind:
+        case "jsonl":
+            path.write_text("".join(json.dumps({"image": i, "label": c}) + "\n" for i, c in rows))
+        case "parquet":
+            pq.write_table(pa.table({"image": [i for i, _ in rows], "label": [c for _, c in rows]}), path)
+        case _:
+            separator = "," if kind == "csv" else "\t"
+            path.write_text("\n".join(separator.join(row) for row in [("image", "label"), *rows]) + "\n")
+    pictures = load(path)
+    assert pictures.classes == ("hot", "icy")
+    assert told(pictures) == rows
+
+
+def test_a_labels_file_in_a_folder_gives_the_classes(class_folders: Path) -> None:
+    (class_folders / "labels.jsonl").write_text('{"image": "warm/red.png", "label": "fire"}\n')
+    assert told(load(class_folders)) == [("warm/red.png", "fire")]
+
+
+def test_columns_and_the_folder_of_pictures_may_be_named(class_folders: Path, tmp_path: Path) -> None:
+    path = tmp_path / "list.csv"
+    path.write_text("file,kind\nred.png,a\nyellow.png,b\n")
+    pictures = load(path, columns=PictureColumns("file", "kind"), images=class_folders / "warm")
+    assert told(pictures) == [("red.png", "a"), ("yellow.png", "b")]
+
+
+def test_rows_without_a_class_are_unlabelled(class_folders: Path) -> None:
+    path = class_folders / "list.jsonl"
+    rows = [{"image": "warm/red.png", "label": -1}, {"image": "cold/blue.png"}, {"image": "cold/cyan.png", "label": 7}]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert told(load(path)) == [("warm/red.png", None), ("cold/blue.png", None), ("cold/cyan.png", "7")]
+
+
+def test_encoded_pictures_in_parquet_are_read(tmp_path: Path) -> None:
+    images = [{"bytes": solid("red"), "path": "red.png"}, {"bytes": solid("blue"), "path": None}]
+    pq.write_table(pa.table({"image": images, "label": [1, 0]}), tmp_path / "list.parquet")
+    assert told(load(tmp_path / "list.parquet")) == [("red.png", "1"), ("row 2", "0")]
+    pq.write_table(pa.table({"image": [solid("red")]}), tmp_path / "bytes.parquet")
+    assert told(load(tmp_path / "bytes.parquet")) == [("row 1", None)]
+
+
+def test_numbers_are_classes_in_their_own_order(class_folders: Path) -> None:
+    path = class_folders / "list.csv"
+    path.write_text("image,label\nwarm/red.png,10\ncold/blue.png,9\n")
+    assert load(path).classes == ("9", "10")
+
+
+def test_shards_hold_pictures_and_numbers_of_classes(tmp_path: Path) -> None:
+    write_shard(tmp_path / "train/b.tar", {"1.jpg": solid("blue", "JPEG"), "1.cls": b"0\n"})
+    write_shard(
+        tmp_path / "train/a.tar", {"x/1.cls": b"1", "x/1.png": solid("red"), "x/1.json": b"{}", "2.png": solid("cyan")}
+    )
+    (tmp_path / "classes.json").write_text('["cold", "warm"]')
+    pictures = load(tmp_path / "train")
+    assert pictures.classes == ("cold", "warm")
+    assert told(pictures) == [("a.tar/x/1.png", "warm"), ("a.tar/2.png", None), ("b.tar/1.jpg", "cold")]
+    assert told(load(tmp_path / "train/b.tar")) == [("b.tar/1.jpg", "cold")]
+    assert len(load(tmp_path / "train/[ab].tar")) == 3
+
+
+def test_a_shard_that_is_cut_off_or_compressed_is_named(tmp_path: Path) -> None:
+    whole = write_shard(tmp_path / "whole.tar", {"1.png": solid("red"), "2.png": solid("blue")})
+    (tmp_path / "cut.tar").write_bytes(whole.read_bytes()[:700])
+    with pytest.raises(DataError, match=r"cut.tar is not a whole, uncompressed tar file"):
+        load(tmp_path / "cut.tar")
+    with tarfile.open(tmp_path / "packed.tar", "w:gz") as tar:
+        tar.add(whole, "1.png")
+    with pytest.raises(DataError, match=r"packed.tar is not a whole, uncompressed tar file"):
+        load(tmp_path / "packed.tar")
+
+
+def test_other_pictures_may_be_given_the_classes_of_training(class_folders: Path) -> None:
+    (class_folders / "cold").rename(class_folders / "arctic")
+    assert load(class_folders, classes=("warm", "arctic", "more")).labels.tolist() == [1, 1, 0, 0]
+    with pytest.raises(DataError, match="the class 'arctic' is not among the classes cold, warm"):
+        load(class_folders, classes=("cold", "warm"))
+
+
+def test_unreadable_and_too_small_pictures_are_left_out_and_named(class_folders: Path) -> None:
+    (class_folders / "warm/broken.png").write_bytes(b"no picture")
+    (class_folders / "warm/tiny.png").write_bytes(solid("red", size=(15, 40)))
+    pictures = load(class_folders, max_unreadable_share=0.5)
+    assert len(pictures) == len(pictures.labels) == len(pictures.digests) == len(pictures.pixels_nhwc) == 4
+    assert list(pictures.unreadable) == ["warm/broken.png", "warm/tiny.png"]
+    assert pictures.unreadable["warm/tiny.png"].startswith("is 15x40, smaller than the crop of 16")
+    assert [int(row[0, 0, 0]) for row in pictures.pixels_nhwc] == [0, 0, 255, 255]
+
+
+def test_too_many_unusable_pictures_stop_the_run(class_folders: Path) -> None:
+    (class_folders / "warm/broken.png").write_bytes(b"no picture")
+    with pytest.raises(DataError, match=r"1 of 5 pictures cannot be used, more than the share of 0.01 .* warm/b"):
+        load(class_folders)
+    (class_folders / "warm/broken.png").unlink()
+    with pytest.raises(DataError, match=r"4 of 4 pictures cannot be used; .*with augment.size"):
+        load(class_folders, smallest=64, side=64, max_unreadable_share=1.0)
+
+
+def test_a_limit_keeps_the_classes_mixed(class_folders: Path) -> None:
+    assert told(load(class_folders, limit=2)) == [("cold/blue.png", "cold"), ("warm/red.png", "warm")]
+    assert len(load(class_folders, limit=9)) == 4
+
+
+def test_many_pictures_go_to_the_disk(class_folders: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(picture_cache, "IN_MEMORY_BYTES", 100)
+    spilled, held = load(class_folders, spill=tmp_path), load(class_folders)
+    assert isinstance(spilled.pixels_nhwc, np.memmap)
+    assert np.array_equal(spilled.pixels_nhwc, held.pixels_nhwc)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("none", None, "no pictures at .*none: name a folder, a list .* or .tar shards"),
+        ("empty", "", "there are no pictures in"),
+        ("list.txt", "red.png", "name a folder, a list"),
+        ("list.jsonl", '{"picture": "a.png"}', "line 1 has no column 'image'; its columns are: picture"),
+        ("list.jsonl", '{"image": "a.png", "label": 1.5}', "label must be a text or a whole number, found 1.5"),
+        ("list.jsonl", '{"image": 3}', "image must be the path of a picture"),
+        ("list.csv", "image,label\na.png,x\na.png,y\n", "line 3: a.png is 'x' above and 'y' here"),
+        ("list.parquet", "no parquet", "not a Parquet file we can read"),
+        ("list.jsonl", '{"image": "a\\u0000.png"}', "1 of 1 .* no file can have this name"),
+        ("list.jsonl", '{"image": "missing.png"}', "1 of 1 .* No such file"),
+    ],
+)
+def test_sources_that_cannot_be_read_say_why(tmp_path: Path, name: str, content: str | None, message: str) -> None:
+    path = tmp_path / name
+    if content == "":
+        path.mkdir()
+    elif content is not None:
+        path.write_text(content)
+    with pytest.raises(DataError, match=message):
+        load(path)
+
+
+@pytest.mark.parametrize(
+    ("names", "label", "message"),
+    [
+        ('{"a": 1}', "0", "must be a JSON list of class names"),
+        ('["a", "a"]', "0", "names a class twice"),
+        ("[", "0", "cannot be read as JSON"),
+        ('["a", "b"]', "2", "the label '2' is not among the 2 classes a, b"),
+    ],
+)
+def test_classes_that_do_not_fit_their_names_are_refused(tmp_path: Path, names: str, label: str, message: str) -> None:
+    write_shard(tmp_path / "a.tar", {"1.png": solid("red"), "1.cls": label.encode()})
+    (tmp_path / "classes.json").write_text(names)
+    with pytest.raises(DataError, match=message):
+        load(tmp_path)
+
+
+@pytest.mark.shared
+def test_the_shared_shards_are_read(shared_data: Path) -> None:
+    pictures = load(shared_data / "cifar10_shards/test", side=32, smallest=32, limit=200)
+    assert len(pictures) == 200
+    assert pictures.classes[:2] == ("airplane", "automobile")
+    assert np.bincount(pictures.labels).min() > 5
+    with pytest.raises(DataError, match="holds the parts test, train"):
+        load(shared_data / "cifar10_shards")
