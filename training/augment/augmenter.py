@@ -66,15 +66,10 @@ class Augmenter:
             the global views, then the local ones.
         """
         mean, std = (each.to(pixels_nhwc.device, non_blocking=True) for each in (self._mean, self._std))
-        views = self.plain(pixels_nhwc, number)
-        return [view.permute(0, 2, 3, 1).sub_(mean).div_(std).permute(0, 3, 1, 2) for view in views]
-
-    @torch.no_grad()
-    def plain(self, pixels_nhwc: Tensor, number: int) -> list[Tensor]:
-        """All views as they look: on the scale 0 to 1, not normalised; otherwise as what a call returns."""
         make = self._batched if self._mode == "batched" else self._exact
         with torch.autocast(pixels_nhwc.device.type, enabled=False):
-            return make(pixels_nhwc, self._draws(pixels_nhwc, number))
+            views = make(pixels_nhwc, self._draws(pixels_nhwc, number))
+            return [view.permute(0, 2, 3, 1).sub_(mean).div_(std).permute(0, 3, 1, 2) for view in views]
 
     def _draws(self, pixels_nhwc: Tensor, number: int) -> list[Draws]:
         count, side = pixels_nhwc.shape[:2]

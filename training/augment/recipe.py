@@ -184,6 +184,11 @@ class AugmentRecipe(_Frozen):
         """How many are smaller."""
         return sum(group.count for group in self.views if group.size < 1.0)
 
+    @property
+    def is_small(self) -> bool:
+        """Whether the rules for small pictures apply."""
+        return self.size < self.small.below
+
     def resolved(self) -> tuple[View, ...]:
         """Every view, in order, in pixels and with the rules for small pictures applied."""
         views: list[View] = []
@@ -192,7 +197,7 @@ class AugmentRecipe(_Frozen):
         return tuple(views)
 
     def _view(self, index: int, group: ViewGroup) -> View:
-        small = self.small if self.size < self.small.below else SmallPictures()
+        small = self.small if self.is_small else SmallPictures()
         local = group.size < 1.0
         side = _local_side(group.size, self.size) if local else self.size
         blur = group.blur if small.blur and group.blur is not None and group.blur.probability > 0 else None

@@ -1,0 +1,102 @@
+"""The commands `augment …`. Heavy imports happen inside them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import click
+import typer
+
+from twinlens.training.augment.ablation import Ablation
+from twinlens.training.command_line import for_people
+from twinlens.training.config import ConfigError
+
+if TYPE_CHECKING:
+    from twinlens.training.augment.recipe import AugmentRecipe
+
+augment = typer.Typer(no_args_is_help=True, help="Look at what a method does to pictures before it sees them.")
+
+
+@augment.callback()
+def _group() -> None:
+    """Keeps `preview` a command of its own."""
+
+
+@augment.command()
+def preview(
+    images: Annotated[
+        Path, typer.Option("--images", metavar="PATH", help="Pictures, as for training: a folder, a list, or shards.")
+    ],
+    out: Annotated[Path, typer.Option("--out", metavar="SHEET.PNG", help="The contact sheet to write.")],
+    method: Annotated[
+        str,
+        typer.Argument(metavar="[METHOD|FILE.TOML]", help="Whose recipe; or a file with a section [augment] alone."),
+    ] = "simclr",
+    config: Annotated[
+        Path | None, typer.Argument(metavar="[FILE.TOML]", help="A run's file over the method's recipe, as for train.")
+    ] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="SECTION.KEY=VALUE", help="One value over the file, such as augment.size=32."),
+    ] = None,
+    ablate: Annotated[
+        Ablation | None,
+        typer.Option("--ablate", help="Keep only this of the augmentation, as the papers' ablations do."),
+    ] = None,
+    exact: Annotated[
+        bool, typer.Option("--exact", help="Picture by picture with torchvision, in place of whole batches.")
+    ] = False,
+    pictures: Annotated[int, typer.Option(min=1, max=64, help="Rows of the sheet.")] = 6,
+    draws: Annotated[int, typer.Option(min=1, max=16, help="How often each picture is augmented.")] = 2,
+    seed: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Of the run.")] = 0,
+) -> None:
+    """Write a contact sheet: some pictures, and the views that a method would see of them.
+
+    Also tells what the recipe does at its size, and what it changes for small pictures.
+    """
+    with for_people():
+        recipe = _recipe(method, config, images, settings or (), ablate)
+        _check_writable(out)
+        from twinlens.training.augment.description import describe
+        from twinlens.training.augment.preview import contact_sheet
+        from twinlens.training.data.picture_sources import load_pictures
+        from twinlens.training.train_images import stored_side
+
+        found = load_pictures(images, side=stored_side(recipe.size), smallest=recipe.size, limit=pictures)
+        sheet = contact_sheet(recipe, found.pixels_nhwc, draws=draws, seed=seed, mode="exact" if exact else "batched")
+    try:
+        sheet.save(out)
+    except OSError as error:
+        raise click.ClickException(f"cannot write {out}: {error.strerror or error}") from error
+    for line in describe(recipe):
+        typer.echo(line)
+    typer.echo(f"{out}: {len(found)} picture(s), {sheet.width} x {sheet.height} pixels")
+
+
+def _recipe(
+    method: str, config: Path | None, images: Path, settings: Sequence[str], ablate: Ablation | None
+) -> AugmentRecipe:
+    if not method.endswith(".toml"):
+        from twinlens.training.image_config import read_image_config
+
+        return read_image_config(method, config, pictures=images, settings=settings, ablate=ablate).augment
+    if config is not None or settings:
+        raise ConfigError(
+            "a file of its own stands alone: name the method first to lay a file or --set over its recipe"
+        )
+    from twinlens.training.augment.ablation import ablated
+    from twinlens.training.augment.recipe_file import read_recipe
+
+    recipe = read_recipe(Path(method))
+    return recipe if ablate is None else ablated(recipe, ablate)
+
+
+def _check_writable(out: Path) -> None:
+    if out.suffix.lower() not in {".png", ".jpg", ".jpeg", ".webp"}:
+        raise ConfigError(f"{out} must end in .png, .jpg or .webp")
+    if not out.parent.is_dir():
+        raise ConfigError(f"cannot write {out}: there is no folder {out.parent}")
+    if out.is_dir():
+        raise ConfigError(f"cannot write {out}: it is a folder")
