@@ -39,6 +39,7 @@ class Settings(BaseSettings):
     max_items_in_flight: int = Field(default=2048, ge=1)
     max_bytes_in_flight: int = Field(default=512 * MIB, ge=MIB)
     label_cache_bytes: int = Field(default=128 * MIB, ge=0)
+    example_cache_bytes: int = Field(default=256 * MIB, ge=0)
     prepare_threads: int = Field(default=0, ge=0, le=256)
     encode_threads: int = Field(default=0, ge=0, le=256)
     search_threads: int = Field(default=0, ge=0, le=256)

@@ -11,12 +11,15 @@ from twinlens.index.collection import Collection
 from twinlens.server.core.admission import Admission
 from twinlens.server.core.call import Call
 from twinlens.server.core.classify import Classifier
+from twinlens.server.core.classify_by_examples import ExampleClassifier
 from twinlens.server.core.engine import Engine, Input, Outcome, Picture
 from twinlens.server.core.errors import invalid_argument
+from twinlens.server.core.examples import ExampleCache
 from twinlens.server.core.labels import LabelCache
 from twinlens.server.core.pool import WorkerPool
 from twinlens.server.core.search import Searcher
 from twinlens.server.core.thread_shares import thread_shares
+from twinlens.server.core.towers import refuse_if_unsupported
 from twinlens.server.core.upsert import Upserter
 from twinlens.server.settings import Settings
 
@@ -36,19 +39,24 @@ class Application:
         )
         self.admission = Admission(settings.max_items_in_flight, settings.max_bytes_in_flight)
         self.labels = LabelCache(self.engine, settings.label_cache_bytes)
+        self.examples = ExampleCache(self.engine, self.io, settings.example_cache_bytes)
         self.searcher = Searcher(self.engine, self.admission, self.io)
         self.classifier = Classifier(self.engine, self.admission, self.labels, self.io)
+        self.example_classifier = ExampleClassifier(self.engine, self.admission, self.examples, self.labels, self.io)
         self.upserter = Upserter(self.engine, self.io, writers=max(1, settings.io_threads // 2))
 
     async def embed(self, inputs: Sequence[Input], call: Call) -> list[Outcome]:
         """Embeds a caller's inputs, each on its own.
 
         Raises:
-            ServiceError: RESOURCE_EXHAUSTED when the server is full.
+            ServiceError: RESOURCE_EXHAUSTED when the server is full, FAILED_PRECONDITION where the model lacks the
+                tower of every input.
         """
         size_bytes = sum(len(entry.data) if isinstance(entry, Picture) else len(entry.text) for entry in inputs)
         with self.admission.admit(len(inputs), size_bytes):
-            return await self.engine.embed(inputs, call)
+            outcomes = await self.engine.embed(inputs, call)
+        refuse_if_unsupported([outcome.failure for outcome in outcomes])
+        return outcomes
 
     async def collection(self, id: str, call: Call) -> Collection:  # noqa: A002 - the id is what it is
         """A collection by id.
@@ -64,6 +72,7 @@ class Application:
     async def close(self) -> None:
         """Stops work, waits for what writes, closes the collections."""
         await self.labels.close()
+        await self.examples.close()
         await self.engine.close()
         await asyncio.to_thread(self.io.close)
         await asyncio.to_thread(self.catalog.close)

@@ -1,13 +1,14 @@
-"""Zero-shot labelling: pictures against the vectors of labels."""
+"""Labelling by text alone (zero-shot): pictures against the vectors of labels."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from twinlens.index.item import Modality
 from twinlens.server.core.admission import Admission
 from twinlens.server.core.call import Call
 from twinlens.server.core.engine import Engine, Outcome, Picture
@@ -15,6 +16,7 @@ from twinlens.server.core.errors import Code, ItemFailure, ServiceError, invalid
 from twinlens.server.core.labels import DEFAULT_TEMPLATE, PLACEHOLDER, LabelCache, LabelVectors
 from twinlens.server.core.pool import WorkerPool
 from twinlens.server.core.scoring import probabilities
+from twinlens.server.core.towers import no_tower
 
 MAX_LABELS = 10_000
 MAX_TEMPLATES = 256
@@ -43,8 +45,23 @@ class Labelled:
     failure: ItemFailure | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Scores:
+    """Scores of a block of pictures.
+
+    Attributes:
+        cosines: Shape (pictures, labels).
+        probabilities: Shape (pictures, labels).
+        order: Positions of labels, best first, shape (pictures, labels).
+    """
+
+    cosines: NDArray[np.float64]
+    probabilities: NDArray[np.float64]
+    order: NDArray[np.int64]
+
+
 class Classifier:
-    """Scores pictures against labels."""
+    """Scores pictures against labels in words."""
 
     def __init__(self, engine: Engine, admission: Admission, labels: LabelCache, io: WorkerPool) -> None:
         self._engine = engine
@@ -76,19 +93,10 @@ class Classifier:
             ServiceError: INVALID_ARGUMENT for bad labels or templates, FAILED_PRECONDITION for a model without one of
                 the towers, RESOURCE_EXHAUSTED when the server is full.
         """
-        if not (self._engine.has_image_tower and self._engine.has_text_tower):
-            raise ServiceError(
-                Code.FAILED_PRECONDITION,
-                "labelling needs a model that embeds both pictures and texts; this one does not",
-            )
+        check_towers(self._engine, text=True)
         prompts = list(templates) or [DEFAULT_TEMPLATE]
         check_labels(labels, prompts)
-        keep = min(top_k, len(labels)) if top_k else len(labels)
-        if len(pictures) * keep > MAX_SCORES:
-            raise invalid_argument(
-                f"{len(pictures)} images with {keep} labels each are more than {MAX_SCORES} scores; "
-                "send fewer images or set top_k"
-            )
+        keep = labels_kept(len(pictures), len(labels), top_k)
         with self._admission.admit(len(pictures), sum(map(len, pictures))):
             vectors = await self._labels.get(labels, prompts, call)
             outcomes = await self._engine.embed([Picture(data) for data in pictures], call)
@@ -97,21 +105,76 @@ class Classifier:
     def _score(
         self, outcomes: Sequence[Outcome], vectors: LabelVectors, keep: int, multi_label: bool
     ) -> list[Labelled]:
-        results = [Labelled(failure=outcome.failure) for outcome in outcomes]
-        good = [i for i, outcome in enumerate(outcomes) if outcome.vector is not None]
         labels, neutral_label = vectors.labels.T.astype(np.float64), vectors.neutral.astype(np.float64)
-        rows = max(1, _BLOCK // len(vectors.labels))
-        for block in (good[start : start + rows] for start in range(0, len(good), rows)):
-            matrix = np.stack([np.asarray(outcomes[i].vector, dtype=np.float64) for i in block])
+
+        def score(matrix: NDArray[np.float64]) -> Scores:
             cosines = np.clip(matrix @ labels, -1.0, 1.0)
             neutral = np.clip(matrix @ neutral_label, -1.0, 1.0)
             shares = probabilities(self._engine.manifest.scoring, cosines, multi_label=multi_label, neutral=neutral)
             # Stable, so equal cosines keep the caller's order.
-            best = np.argsort(-cosines, axis=1, kind="stable")[:, :keep]
-            for row, i in enumerate(block):
-                kept = best[row]
-                results[i] = Labelled(kept, cosines[row, kept], shares[row, kept], vectors.truncated[kept])
-        return results
+            return Scores(cosines, shares, np.argsort(-cosines, axis=1, kind="stable"))
+
+        return score_in_blocks(outcomes, score, len(vectors.labels), keep, vectors.truncated)
+
+
+def score_in_blocks(
+    outcomes: Sequence[Outcome],
+    score: Callable[[NDArray[np.float64]], Scores],
+    width: int,
+    keep: int,
+    truncated: NDArray[np.bool_],
+) -> list[Labelled]:
+    """Scores the pictures that could be embedded, as many at a time as keep the matrices small.
+
+    Args:
+        outcomes: What became of the pictures.
+        score: Scores unit vectors, shape (pictures, d).
+        width: How many cosines a picture takes.
+        keep: How many labels a picture, best first.
+        truncated: Which labels have a prompt that was cut, shape (labels,).
+    """
+    results = [Labelled(failure=outcome.failure) for outcome in outcomes]
+    good = [i for i, outcome in enumerate(outcomes) if outcome.vector is not None]
+    rows = max(1, _BLOCK // width)
+    for block in (good[start : start + rows] for start in range(0, len(good), rows)):
+        scores = score(np.stack([np.asarray(outcomes[i].vector, dtype=np.float64) for i in block]))
+        for row, i in enumerate(block):
+            kept = scores.order[row, :keep]
+            results[i] = Labelled(kept, scores.cosines[row, kept], scores.probabilities[row, kept], truncated[kept])
+    return results
+
+
+def check_towers(engine: Engine, *, text: bool) -> None:
+    """Refuses a model that cannot label.
+
+    Args:
+        engine: With the model.
+        text: Whether the labels' words count.
+
+    Raises:
+        ServiceError: FAILED_PRECONDITION, saying what to do.
+    """
+    if not engine.has_image_tower:
+        so, instead = "it cannot label pictures", "embed and search texts with it"
+        raise ServiceError(Code.FAILED_PRECONDITION, no_tower(engine.manifest, Modality.IMAGE, so, instead))
+    if text and not engine.has_text_tower:
+        so, instead = "labels in words mean nothing to it", "give pictures that show each label (examples)"
+        raise ServiceError(Code.FAILED_PRECONDITION, no_tower(engine.manifest, Modality.TEXT, so, instead))
+
+
+def labels_kept(pictures: int, labels: int, top_k: int) -> int:
+    """How many labels a picture gets.
+
+    Raises:
+        ServiceError: INVALID_ARGUMENT where that is more than a reply can hold.
+    """
+    keep = min(top_k, labels) if top_k else labels
+    if pictures * keep > MAX_SCORES:
+        raise invalid_argument(
+            f"{pictures} images with {keep} labels each are more than {MAX_SCORES} scores; "
+            "send fewer images or set top_k"
+        )
+    return keep
 
 
 def check_labels(labels: Sequence[str], templates: Sequence[str]) -> None:

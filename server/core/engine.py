@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from twinlens.encoders.errors import InvalidText
 from twinlens.encoders.protocol import EncoderLike
 from twinlens.encoders.tokenise import TokenisedText
+from twinlens.index.item import Modality
 from twinlens.server.core.batcher import Batcher
 from twinlens.server.core.call import Call
 from twinlens.server.core.errors import (
@@ -24,6 +25,7 @@ from twinlens.server.core.errors import (
 )
 from twinlens.server.core.lanes import Priority
 from twinlens.server.core.pool import WorkerPool
+from twinlens.server.core.towers import no_tower
 
 log = logging.getLogger(__name__)
 
@@ -157,7 +159,7 @@ class Engine:
 
     async def _embed_picture(self, entry: Picture, call: Call) -> Outcome | ServiceError:
         if not self.has_image_tower:
-            return _unsupported("pictures")
+            return self._unsupported(Modality.IMAGE)
         if not entry.data:
             return Outcome(failure=ItemFailure(Reason.INVALID_IMAGE, "the picture is empty"))
         try:
@@ -170,7 +172,7 @@ class Engine:
 
     async def _embed_texts(self, entries: Sequence[Text], call: Call) -> list[Outcome | ServiceError]:
         if not self.has_text_tower:
-            return [_unsupported("texts")] * len(entries)
+            return [self._unsupported(Modality.TEXT)] * len(entries)
         prepared = await self._prepare.submit(call.priority, self._tokenise, [entry.text for entry in entries])
         waiting = {
             i: self.texts.submit(tokens, call) for i, tokens in enumerate(prepared) if isinstance(tokens, TokenisedText)
@@ -202,15 +204,16 @@ class Engine:
             raise InvalidText("the text is empty")
         return self.encoder.prepare_text(text)
 
+    def _unsupported(self, missing: Modality) -> Outcome:
+        this, other = ("text", "a picture") if missing is Modality.TEXT else ("picture", "a text")
+        message = no_tower(self.manifest, missing, f"a {this} cannot be embedded", f"give {other} instead")
+        return Outcome(failure=ItemFailure(Reason.UNSUPPORTED, message))
+
     def _run_images(self, batch: Sequence[Pixels]) -> Sequence[UnitVector]:
         return list(self.encoder.encode_images(np.stack(batch)))
 
     def _run_texts(self, batch: Sequence[TokenisedText]) -> Sequence[UnitVector]:
         return list(self.encoder.encode_texts(batch))
-
-
-def _unsupported(kind: str) -> Outcome:
-    return Outcome(failure=ItemFailure(Reason.UNSUPPORTED, f"the model does not embed {kind}"))
 
 
 def _failed(error: Exception, call: Call) -> Outcome | ServiceError:

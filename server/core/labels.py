@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import json
-from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -15,6 +13,7 @@ from numpy.typing import NDArray
 from twinlens.server.core.call import Call
 from twinlens.server.core.engine import Engine, Text
 from twinlens.server.core.errors import Code, Reason, ServiceError, invalid_argument
+from twinlens.server.core.shared_cache import SharedCache
 
 PLACEHOLDER = "{}"
 DEFAULT_TEMPLATE = "a photo of a {}."
@@ -41,14 +40,11 @@ def fill(template: str, label: str) -> str:
 
 
 class LabelCache:
-    """Least recently used label vectors, bounded by bytes. Equal requests at the same time embed once."""
+    """Label vectors, kept."""
 
     def __init__(self, engine: Engine, max_bytes: int) -> None:
         self._engine = engine
-        self._max_bytes = max_bytes
-        self._size_bytes = 0
-        self._kept: OrderedDict[str, LabelVectors] = OrderedDict()
-        self._running: dict[str, asyncio.Task[LabelVectors]] = {}
+        self._cache: SharedCache[LabelVectors] = SharedCache(_size, max_bytes)
 
     async def get(self, labels: Sequence[str], templates: Sequence[str], call: Call) -> LabelVectors:
         """Vectors of labels, from the cache or embedded now.
@@ -57,34 +53,12 @@ class LabelCache:
             ServiceError: INVALID_ARGUMENT naming a label that cannot be embedded.
         """
         key = _key(self._engine.manifest.space_id, labels, templates)
-        if (kept := self._kept.get(key)) is not None:
-            self._kept.move_to_end(key)
-            return kept
-        task = self._running.get(key)
-        if task is None:
-            # The work belongs to the cache: it outlives the caller who asked first, and so has no deadline.
-            shared = Call(request_id=call.request_id, priority=call.priority)
-            task = asyncio.create_task(self._embed(labels, templates, shared))
-            self._running[key] = task
-            task.add_done_callback(lambda done: self._finished(key, done))
-        return await asyncio.shield(task)
+        shared = Call(request_id=call.request_id, priority=call.priority)
+        return await self._cache.get(key, lambda: self._embed(labels, templates, shared))
 
     async def close(self) -> None:
         """Stops what still runs."""
-        running = list(self._running.values())
-        for task in running:
-            task.cancel()
-        await asyncio.gather(*running, return_exceptions=True)
-
-    def _finished(self, key: str, task: asyncio.Task[LabelVectors]) -> None:
-        self._running.pop(key, None)
-        if task.cancelled() or task.exception() is not None:
-            return
-        self._kept[key] = task.result()
-        self._size_bytes += _size(task.result())
-        while self._size_bytes > self._max_bytes and self._kept:
-            _, dropped = self._kept.popitem(last=False)
-            self._size_bytes -= _size(dropped)
+        await self._cache.close()
 
     async def _embed(self, labels: Sequence[str], templates: Sequence[str], call: Call) -> LabelVectors:
         everything = [*labels, NEUTRAL_LABEL]
@@ -113,7 +87,7 @@ class LabelCache:
             mean = np.mean([np.asarray(outcome.vector, dtype=np.float64) for outcome in mine], axis=0)
             norm = float(np.linalg.norm(mean))
             if norm == 0:
-                raise invalid_argument(f"the prompts of label {_short(label)} cancel each other out")
+                raise invalid_argument(f"the prompts of label {quoted(label)} cancel each other out")
             vectors.append((mean / norm).astype(np.float32))
             truncated.append(any(outcome.truncated for outcome in mine))
         return vectors, truncated
@@ -122,10 +96,11 @@ class LabelCache:
 def _label_error(label: str, reason: Reason, message: str) -> ServiceError:
     if reason is Reason.INTERNAL:
         return ServiceError(Code.INTERNAL, message)
-    return invalid_argument(f"label {_short(label)}: {message}")
+    return invalid_argument(f"label {quoted(label)}: {message}")
 
 
-def _short(label: str) -> str:
+def quoted(label: str) -> str:
+    """A label in a message, shortened."""
     return repr(label if len(label) <= 60 else label[:57] + "...")
 
 

@@ -41,7 +41,11 @@ def probabilities(
         if neutral is None:
             raise ValueError("a softmax model needs the neutral cosine to judge labels on their own")
         return _sigmoid(rule.scale * (cosines - neutral[:, None]))
-    logits = rule.scale * cosines
+    return softmax(rule.scale * cosines)
+
+
+def softmax(logits: FloatArray) -> FloatArray:
+    """Over the last axis of shape (n, labels)."""
     shifted = np.exp(logits - logits.max(axis=1, keepdims=True))
     return np.asarray(shifted / shifted.sum(axis=1, keepdims=True))
 

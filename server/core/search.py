@@ -8,35 +8,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from twinlens.index.collection import Collection
-from twinlens.index.errors import InvalidArgument, ItemNotFound
 from twinlens.index.item import Hit, Modality
 from twinlens.server.core.admission import Admission
 from twinlens.server.core.call import Call
 from twinlens.server.core.engine import Engine, Input, Outcome, Picture, Text
-from twinlens.server.core.errors import ItemFailure, Reason
+from twinlens.server.core.errors import Code, ItemFailure, Reason, ServiceError
+from twinlens.server.core.lookup import RawVector, StoredItem, item_vector, refused, unit_vector
 from twinlens.server.core.pool import WorkerPool
+from twinlens.server.core.towers import no_tower, refuse_if_unsupported
 
 MAX_PARTS = 16
 # Below this share of the summed weights what is left of a mix is rounding, not meaning.
 _CANCELLED = 1e-5
-
-
-@dataclass(frozen=True, slots=True)
-class RawVector:
-    """A vector of the collection's space, shape (d,), any length but zero."""
-
-    values: NDArray[np.float32]
-
-
-@dataclass(frozen=True, slots=True)
-class StoredItem:
-    """An item's own vector; `modality` None: the picture's, or the caption's where there is no picture."""
-
-    id: str
-    modality: Modality | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,11 +65,14 @@ class Searcher:
         """Answers queries, each on its own: a bad one fails alone.
 
         Raises:
-            ServiceError: RESOURCE_EXHAUSTED when the server is full.
+            ServiceError: RESOURCE_EXHAUSTED when the server is full, FAILED_PRECONDITION where the model lacks the
+                tower of the vectors to search, or of every query.
         """
+        self._check_modality(options.modality)
         size_bytes = sum(_size(part) for query in queries for part in query)
         with self._admission.admit(sum(max(1, len(query)) for query in queries), size_bytes):
             outcomes = await self._mix_all(collection, queries, call)
+            refuse_if_unsupported([outcome.failure for outcome in outcomes])
             good = [i for i, outcome in enumerate(outcomes) if outcome.vector is not None]
             answers = [Answer(failure=outcome.failure, truncated=outcome.truncated) for outcome in outcomes]
             if not good:
@@ -103,6 +91,16 @@ class Searcher:
                 answers[i] = Answer(hits=found, truncated=outcomes[i].truncated)
             return answers
 
+    def _check_modality(self, modality: Modality) -> None:
+        engine = self._engine
+        if modality is Modality.TEXT and not engine.has_text_tower:
+            so, instead = "no item has a caption's vector", "search the pictures (modality image)"
+        elif modality is Modality.IMAGE and not engine.has_image_tower:
+            so, instead = "no item has a picture's vector", "search the captions (modality text)"
+        else:
+            return
+        raise ServiceError(Code.FAILED_PRECONDITION, no_tower(engine.manifest, modality, so, instead))
+
     async def _mix_all(self, collection: Collection, queries: Sequence[Sequence[Part]], call: Call) -> list[Outcome]:
         """Embeds the parts of all queries together, so that they share batches."""
         to_embed: list[Input] = []
@@ -120,7 +118,7 @@ class Searcher:
 
         async def mixed(query: Sequence[Part], row: list[int | None]) -> Outcome:
             if not 1 <= len(query) <= MAX_PARTS:
-                return _refused(Reason.INVALID_INPUT, f"a query has 1 to {MAX_PARTS} parts, not {len(query)}")
+                return refused(Reason.INVALID_INPUT, f"a query has 1 to {MAX_PARTS} parts, not {len(query)}")
             outcomes = [
                 embedded[slot] if slot is not None else await self._lookup(collection, part, call)
                 for part, slot in zip(query, row, strict=True)
@@ -130,24 +128,12 @@ class Searcher:
         return list(await asyncio.gather(*(mixed(q, row) for q, row in zip(queries, slots, strict=True))))
 
     async def _lookup(self, collection: Collection, part: Part, call: Call) -> Outcome:
-        content = part.content
+        content, dimension = part.content, self._engine.dimension
         if isinstance(content, RawVector):
-            return _unit(content.values, self._engine.dimension)
-        if not isinstance(content, StoredItem):
-            return _refused(Reason.INVALID_INPUT, "a part of the query is empty: set image, text, vector or item_id")
-        if not content.id:
-            return _refused(Reason.INVALID_INPUT, "a part's item_id is empty")
-        wanted = [content.modality] if content.modality else [Modality.IMAGE, Modality.TEXT]
-        for modality in wanted:
-            try:
-                vector = await self._io.submit(call.priority, collection.get_vector, content.id, modality)
-            except InvalidArgument as error:  # an id that no item can have
-                return _refused(Reason.INVALID_INPUT, str(error))
-            except ItemNotFound as error:
-                failure = ItemFailure(Reason.NOT_FOUND, str(error))
-            else:
-                return _unit(vector, self._engine.dimension)
-        return Outcome(failure=failure)
+            return unit_vector(content.values, dimension)
+        if isinstance(content, StoredItem):
+            return await self._io.submit(call.priority, item_vector, collection, content, dimension)
+        return refused(Reason.INVALID_INPUT, "a part of the query is empty: set image, text, vector or item_id")
 
 
 def mix(outcomes: Sequence[Outcome], weights: Sequence[float]) -> Outcome:
@@ -156,38 +142,20 @@ def mix(outcomes: Sequence[Outcome], weights: Sequence[float]) -> Outcome:
         if outcome.failure is not None:
             return Outcome(failure=outcome.failure)
     if not all(math.isfinite(weight) for weight in weights):
-        return _refused(Reason.INVALID_INPUT, "a part's weight is not a finite number")
+        return refused(Reason.INVALID_INPUT, "a part's weight is not a finite number")
     truncated = any(outcome.truncated for outcome in outcomes)
     # float64, and weights scaled to at most 1, so that no sum overflows or drowns.
     largest = max(abs(weight) for weight in weights)
     if largest == 0:
-        return _refused(Reason.INVALID_VECTOR, "all parts of the query have weight 0")
+        return refused(Reason.INVALID_VECTOR, "all parts of the query have weight 0")
     shares = [weight / largest for weight in weights]
     total = np.sum(
         [np.asarray(o.vector, dtype=np.float64) * share for o, share in zip(outcomes, shares, strict=True)], axis=0
     )
     norm = float(np.linalg.norm(total))
     if norm <= _CANCELLED * sum(abs(share) for share in shares):
-        return _refused(Reason.INVALID_VECTOR, "the parts of the query cancel each other out; nothing is left to find")
+        return refused(Reason.INVALID_VECTOR, "the parts of the query cancel each other out; nothing is left to find")
     return Outcome(vector=(total / norm).astype(np.float32), truncated=truncated)
-
-
-def _unit(values: NDArray[np.float32], dimension: int) -> Outcome:
-    if values.shape != (dimension,):
-        return _refused(
-            Reason.INVALID_VECTOR, f"the vector has {values.size} values; the collection's vectors have {dimension}"
-        )
-    if not np.isfinite(values).all():
-        return _refused(Reason.INVALID_VECTOR, "the vector holds a value that is not finite")
-    wide = values.astype(np.float64)
-    norm = float(np.linalg.norm(wide))
-    if norm == 0:
-        return _refused(Reason.INVALID_VECTOR, "the vector is zero and points nowhere")
-    return Outcome(vector=(wide / norm).astype(np.float32))
-
-
-def _refused(reason: Reason, message: str) -> Outcome:
-    return Outcome(failure=ItemFailure(reason, message))
 
 
 def _size(part: Part) -> int:

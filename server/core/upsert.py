@@ -18,6 +18,7 @@ from twinlens.server.core.engine import Engine, Input, Picture, Text, UnitVector
 from twinlens.server.core.errors import ItemFailure, Reason, as_item_failure
 from twinlens.server.core.lanes import Priority
 from twinlens.server.core.pool import WorkerPool
+from twinlens.server.core.towers import no_tower
 
 GROUP_ITEMS = 64
 GROUP_BYTES = 16 * 2**20
@@ -168,8 +169,10 @@ class Upserter:
     def _unsupported(self, item: Incoming) -> ItemFailure | None:
         if (item.image and self._engine.has_image_tower) or (item.caption and self._engine.has_text_tower):
             return None
-        kind = "pictures" if item.image else "captions"
-        return ItemFailure(Reason.UNSUPPORTED, f"the model does not embed {kind}, so the item could never be found")
+        missing = Modality.IMAGE if item.image else Modality.TEXT
+        alone, other = ("picture", "a caption") if item.image else ("caption", "a picture")
+        so = f"an item of a {alone} alone could never be found"
+        return ItemFailure(Reason.UNSUPPORTED, no_tower(self._engine.manifest, missing, so, f"give it {other}"))
 
     async def _write(
         self, collection: Collection, ready: Sequence[tuple[Incoming, NewItem]], report: UpsertReport, call: Call

@@ -11,7 +11,8 @@ from twinlens.server.core.app import Application
 from twinlens.server.core.call import current_call
 from twinlens.server.core.engine import Picture, Text
 from twinlens.server.core.errors import invalid_argument
-from twinlens.server.core.search import Answer, Part, RawVector, SearchOptions, StoredItem
+from twinlens.server.core.lookup import RawVector, StoredItem
+from twinlens.server.core.search import Answer, Part, SearchOptions
 from twinlens.server.services import convert
 from twinlens.server.services.interceptor import Context
 from twinlens.v1 import search_pb2, search_pb2_grpc

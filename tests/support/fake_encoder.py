@@ -36,9 +36,19 @@ class FakeEncoder:
     part that is a hash of its downscaled pixels. A text's vector is the colours it names, or a hash of its words.
     """
 
-    def __init__(self, dimension: int = 32, seed: int = 0, *, name: str = "fake", version: str = "1") -> None:
+    def __init__(
+        self,
+        dimension: int = 32,
+        seed: int = 0,
+        *,
+        name: str = "fake",
+        version: str = "1",
+        image: bool = True,
+        text: bool = True,
+    ) -> None:
         self._seed = seed
-        self._manifest = _manifest(dimension, seed, name, version)
+        both = _manifest(dimension, seed, name, version)
+        self._manifest = both if image and text else _without_a_tower(both, image=image, text=text)
         self._axes = {colour: self._direction(f"colour {colour}") for colour in COLOURS}
 
     @property
@@ -51,6 +61,7 @@ class FakeEncoder:
         return preprocess(decode_image(data), image.preprocess)
 
     def prepare_text(self, text: str) -> TokenisedText:
+        assert self._manifest.text is not None
         words = text.lower().replace(".", " ").replace(",", " ").split()
         if not words:
             raise InvalidText("the text is empty")
@@ -112,3 +123,11 @@ def _manifest(dimension: int, seed: int, name: str, version: str) -> Manifest:
         space_id=compute_space_id(dimension, image, text, files),
         description="A stand-in for tests: hashes of pixels and words.",
     )
+
+
+def _without_a_tower(both: Manifest, *, image: bool, text: bool) -> Manifest:
+    towers = {"image": both.image if image else None, "text": both.text if text else None}
+    kept = {"image.onnx"} if image else {"text.onnx", "tokenizer.json"}
+    files = tuple(entry for entry in both.files if entry.path in kept)
+    space_id = compute_space_id(both.dimension, towers["image"], towers["text"], files)  # type: ignore[arg-type]
+    return Manifest(**{**both.model_dump(), **towers, "files": files, "space_id": space_id})

@@ -7,6 +7,7 @@ from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from twinlens.v1 import content_pb2 as _content_pb2
 import builtins as _builtins
 import sys
@@ -19,9 +20,138 @@ else:
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
+class _ExampleRule:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _ExampleRuleEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ExampleRule.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    EXAMPLE_RULE_UNSPECIFIED: _ExampleRule.ValueType  # 0
+    """Treated as EXAMPLE_RULE_PROTOTYPE."""
+    EXAMPLE_RULE_PROTOTYPE: _ExampleRule.ValueType  # 1
+    """A label's vector is the normalised mean of its examples' unit vectors; a label's probability is
+    softmax(cosine / temperature) over the labels.
+    """
+    EXAMPLE_RULE_KNN: _ExampleRule.ValueType  # 2
+    """The k examples nearest to the picture vote, each with the weight exp(cosine / temperature); a label's probability
+    is its share of these weights (Wu et al. 2018), and 0 for labels without a vote.
+    """
+
+class ExampleRule(_ExampleRule, metaclass=_ExampleRuleEnumTypeWrapper):
+    """How examples become scores."""
+
+EXAMPLE_RULE_UNSPECIFIED: ExampleRule.ValueType  # 0
+"""Treated as EXAMPLE_RULE_PROTOTYPE."""
+EXAMPLE_RULE_PROTOTYPE: ExampleRule.ValueType  # 1
+"""A label's vector is the normalised mean of its examples' unit vectors; a label's probability is
+softmax(cosine / temperature) over the labels.
+"""
+EXAMPLE_RULE_KNN: ExampleRule.ValueType  # 2
+"""The k examples nearest to the picture vote, each with the weight exp(cosine / temperature); a label's probability
+is its share of these weights (Wu et al. 2018), and 0 for labels without a vote.
+"""
+Global___ExampleRule: _TypeAlias = ExampleRule  # noqa: Y015
+
+@_typing.final
+class Example(_message.Message):
+    """A picture whose label is known."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LABEL_FIELD_NUMBER: _builtins.int
+    IMAGE_FIELD_NUMBER: _builtins.int
+    ITEM_ID_FIELD_NUMBER: _builtins.int
+    VECTOR_FIELD_NUMBER: _builtins.int
+    label: _builtins.str
+    """Not empty. Labels are distinct as they are written; at most 10,000 of them."""
+    image: _builtins.bytes
+    """An encoded picture."""
+    item_id: _builtins.str
+    """The id of an item of `ExampleSet.collection`: its picture's vector."""
+    @_builtins.property
+    def vector(self) -> _content_pb2.Vector:
+        """A picture's vector, of the model's space; need not have unit length."""
+
+    def __init__(
+        self,
+        *,
+        label: _builtins.str = ...,
+        image: _builtins.bytes = ...,
+        item_id: _builtins.str = ...,
+        vector: _content_pb2.Vector | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["content", b"content", "image", b"image", "item_id", b"item_id", "vector", b"vector"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["content", b"content", "image", b"image", "item_id", b"item_id", "label", b"label", "vector", b"vector"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_content: _TypeAlias = _typing.Literal["image", "item_id", "vector"]  # noqa: Y015
+    _WhichOneofArgType_content: _TypeAlias = _typing.Literal["content", b"content"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_content) -> _WhichOneofReturnType_content | None: ...
+
+Global___Example: _TypeAlias = Example  # noqa: Y015
+
+@_typing.final
+class ExampleSet(_message.Message):
+    """What to label by: examples of each label. They are embedded and looked up once and kept for later requests that send
+    the same.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    EXAMPLES_FIELD_NUMBER: _builtins.int
+    COLLECTION_FIELD_NUMBER: _builtins.int
+    LABEL_KEY_FIELD_NUMBER: _builtins.int
+    RULE_FIELD_NUMBER: _builtins.int
+    K_FIELD_NUMBER: _builtins.int
+    TEMPERATURE_FIELD_NUMBER: _builtins.int
+    TEXT_WEIGHT_FIELD_NUMBER: _builtins.int
+    collection: _builtins.str
+    """The collection that `item_id` and `label_key` mean."""
+    label_key: _builtins.str
+    """Every item of the collection that has a picture's vector is an example too, if its metadata has a label under this
+    key: text that is not empty, or a whole number. With EXAMPLE_RULE_KNN, items times dimension at most 50,000,000.
+    """
+    rule: Global___ExampleRule.ValueType
+    """How to score."""
+    k: _builtins.int
+    """For EXAMPLE_RULE_KNN: how many examples vote, 1 to 10,000; more than there are means all. 0 means 20."""
+    temperature: _builtins.float
+    """Lower means surer: from 0.001 to 100, default 0.07. Probabilities are of use for sorting and thresholds of your own;
+    no temperature makes them calibrated by itself.
+    """
+    text_weight: _builtins.float
+    """For EXAMPLE_RULE_PROTOTYPE, from 0 to 1, default 0: mixes in what the label says. A label's vector is then the
+    normalised sum of (1 - text_weight) times that of its examples and text_weight times that of its prompts (see
+    `ClassifyRequest.templates`). Above 0, FAILED_PRECONDITION where the model has no text tower.
+    """
+    @_builtins.property
+    def examples(self) -> _containers.RepeatedCompositeFieldContainer[Global___Example]:
+        """At most 10,000. One that cannot be used is left out and reported; a label of which none is left fails the request."""
+
+    def __init__(
+        self,
+        *,
+        examples: _abc.Iterable[Global___Example] | None = ...,
+        collection: _builtins.str = ...,
+        label_key: _builtins.str = ...,
+        rule: Global___ExampleRule.ValueType = ...,
+        k: _builtins.int = ...,
+        temperature: _builtins.float | None = ...,
+        text_weight: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_temperature", b"_temperature", "temperature", b"temperature"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_temperature", b"_temperature", "collection", b"collection", "examples", b"examples", "k", b"k", "label_key", b"label_key", "rule", b"rule", "temperature", b"temperature", "text_weight", b"text_weight"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__temperature: _TypeAlias = _typing.Literal["temperature"]  # noqa: Y015
+    _WhichOneofArgType__temperature: _TypeAlias = _typing.Literal["_temperature", b"_temperature"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__temperature) -> _WhichOneofReturnType__temperature | None: ...
+
+Global___ExampleSet: _TypeAlias = ExampleSet  # noqa: Y015
+
 @_typing.final
 class ClassifyRequest(_message.Message):
-    """Pictures and the labels to choose from."""
+    """Pictures and the labels to choose from: either `labels` or `examples`."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -30,6 +160,7 @@ class ClassifyRequest(_message.Message):
     TEMPLATES_FIELD_NUMBER: _builtins.int
     TOP_K_FIELD_NUMBER: _builtins.int
     MULTI_LABEL_FIELD_NUMBER: _builtins.int
+    EXAMPLES_FIELD_NUMBER: _builtins.int
     top_k: _builtins.int
     """How many labels a picture, best first; 0 means all, and more than there are means all. Pictures times labels returned:
     at most 1,000,000.
@@ -37,7 +168,8 @@ class ClassifyRequest(_message.Message):
     multi_label: _builtins.bool
     """Each label is judged on its own instead of against the others. A sigmoid model always does so. A softmax model then
     chooses between the label and a prompt that says nothing (the templates around "thing"), so that a label's
-    probability does not depend on the other labels: sigmoid(scale * (cosine - cosine of that prompt)).
+    probability does not depend on the other labels: sigmoid(scale * (cosine - cosine of that prompt)). Refused beside
+    examples.
     """
     @_builtins.property
     def images(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
@@ -45,14 +177,18 @@ class ClassifyRequest(_message.Message):
 
     @_builtins.property
     def labels(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """1 to 10,000 distinct, non-empty labels."""
+        """1 to 10,000 distinct, non-empty labels; none where there are `examples`, which bring theirs."""
 
     @_builtins.property
     def templates(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Prompts around a label; the first "{}" in each stands for the label, so labels may hold braces. Default: "a photo of a {}.".
         A label's vector is the normalised mean of its prompts' unit vectors. A template without "{}" is refused.
-        At most 256; labels times templates at most 200,000.
+        At most 256; labels times templates at most 200,000. Refused beside examples, unless `text_weight` makes use of them.
         """
+
+    @_builtins.property
+    def examples(self) -> Global___ExampleSet:
+        """Label by pictures whose labels are known, instead of by `labels`."""
 
     def __init__(
         self,
@@ -62,10 +198,11 @@ class ClassifyRequest(_message.Message):
         templates: _abc.Iterable[_builtins.str] | None = ...,
         top_k: _builtins.int = ...,
         multi_label: _builtins.bool = ...,
+        examples: Global___ExampleSet | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["examples", b"examples"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["images", b"images", "labels", b"labels", "multi_label", b"multi_label", "templates", b"templates", "top_k", b"top_k"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["examples", b"examples", "images", b"images", "labels", b"labels", "multi_label", b"multi_label", "templates", b"templates", "top_k", b"top_k"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -82,11 +219,13 @@ class LabelScore(_message.Message):
     PROBABILITY_FIELD_NUMBER: _builtins.int
     TRUNCATED_FIELD_NUMBER: _builtins.int
     label: _builtins.str
-    """The label as it was sent."""
+    """The label as it was sent, or as the metadata has it."""
     cosine: _builtins.float
-    """Raw cosine of picture and label."""
+    """Raw cosine of picture and label; with EXAMPLE_RULE_KNN of the picture and the label's nearest example."""
     probability: _builtins.float
-    """By the model's own rule: softmax(scale * cosine) over the labels sent, or sigmoid(scale * cosine + bias); see `multi_label`."""
+    """By the model's own rule: softmax(scale * cosine) over the labels sent, or sigmoid(scale * cosine + bias); see
+    `multi_label`. By examples: see `ExampleRule`.
+    """
     truncated: _builtins.bool
     """A prompt of this label was longer than the model's context and was cut: labels that differ only behind the cut
     score the same.
@@ -117,7 +256,7 @@ class ClassifyResult(_message.Message):
     ERROR_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def scores(self) -> _containers.RepeatedCompositeFieldContainer[Global___LabelScore]:
-        """Best first."""
+        """Best first: by cosine; with EXAMPLE_RULE_KNN by probability, then by cosine."""
 
     @_builtins.property
     def error(self) -> _content_pb2.ItemError:
@@ -140,6 +279,74 @@ class ClassifyResult(_message.Message):
 Global___ClassifyResult: _TypeAlias = ClassifyResult  # noqa: Y015
 
 @_typing.final
+class ExampleFailure(_message.Message):
+    """An example that could not be used."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    POSITION_FIELD_NUMBER: _builtins.int
+    LABEL_FIELD_NUMBER: _builtins.int
+    ERROR_FIELD_NUMBER: _builtins.int
+    position: _builtins.int
+    """Position in `ExampleSet.examples`, from 0."""
+    label: _builtins.str
+    """Its label as it was sent."""
+    @_builtins.property
+    def error(self) -> _content_pb2.ItemError:
+        """Why."""
+
+    def __init__(
+        self,
+        *,
+        position: _builtins.int = ...,
+        label: _builtins.str = ...,
+        error: _content_pb2.ItemError | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["error", b"error"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["error", b"error", "label", b"label", "position", b"position"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ExampleFailure: _TypeAlias = ExampleFailure  # noqa: Y015
+
+@_typing.final
+class ExampleReport(_message.Message):
+    """What became of the examples."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LABEL_COUNT_FIELD_NUMBER: _builtins.int
+    USED_COUNT_FIELD_NUMBER: _builtins.int
+    FAILURES_FIELD_NUMBER: _builtins.int
+    UNLABELLED_COUNT_FIELD_NUMBER: _builtins.int
+    label_count: _builtins.int
+    """Labels there are examples of."""
+    used_count: _builtins.int
+    """Examples that were used."""
+    unlabelled_count: _builtins.int
+    """Items of the collection with a picture's vector but without a label under `label_key`."""
+    @_builtins.property
+    def failures(self) -> _containers.RepeatedCompositeFieldContainer[Global___ExampleFailure]:
+        """Those of `ExampleSet.examples` that could not be used, in order."""
+
+    def __init__(
+        self,
+        *,
+        label_count: _builtins.int = ...,
+        used_count: _builtins.int = ...,
+        failures: _abc.Iterable[Global___ExampleFailure] | None = ...,
+        unlabelled_count: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["failures", b"failures", "label_count", b"label_count", "unlabelled_count", b"unlabelled_count", "used_count", b"used_count"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ExampleReport: _TypeAlias = ExampleReport  # noqa: Y015
+
+@_typing.final
 class ClassifyResponse(_message.Message):
     """Results in the order of the pictures."""
 
@@ -147,6 +354,7 @@ class ClassifyResponse(_message.Message):
 
     MODEL_FIELD_NUMBER: _builtins.int
     RESULTS_FIELD_NUMBER: _builtins.int
+    EXAMPLES_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def model(self) -> _content_pb2.ModelInfo:
         """The model that scored."""
@@ -155,15 +363,20 @@ class ClassifyResponse(_message.Message):
     def results(self) -> _containers.RepeatedCompositeFieldContainer[Global___ClassifyResult]:
         """One result a picture, in order."""
 
+    @_builtins.property
+    def examples(self) -> Global___ExampleReport:
+        """Set where the request had examples."""
+
     def __init__(
         self,
         *,
         model: _content_pb2.ModelInfo | None = ...,
         results: _abc.Iterable[Global___ClassifyResult] | None = ...,
+        examples: Global___ExampleReport | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["model", b"model"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["examples", b"examples", "model", b"model"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["model", b"model", "results", b"results"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["examples", b"examples", "model", b"model", "results", b"results"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

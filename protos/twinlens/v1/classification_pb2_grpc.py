@@ -26,7 +26,7 @@ if _version_not_supported:
 
 
 class ClassificationServiceStub:
-    """Labels pictures by text alone (zero-shot).
+    """Labels pictures: by text alone (zero-shot), or by pictures whose labels are known.
     """
 
     def __init__(self, channel):
@@ -43,11 +43,12 @@ class ClassificationServiceStub:
 
 
 class ClassificationServiceServicer:
-    """Labels pictures by text alone (zero-shot).
+    """Labels pictures: by text alone (zero-shot), or by pictures whose labels are known.
     """
 
     def Classify(self, request, context):
-        """Scores pictures against labels. One bad picture fails alone: look at each result.
+        """Scores pictures against labels. One bad picture fails alone: look at each result. FAILED_PRECONDITION for labels in
+        words where the model has no text tower; `examples` do without one.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -70,7 +71,7 @@ def add_ClassificationServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class ClassificationService:
-    """Labels pictures by text alone (zero-shot).
+    """Labels pictures: by text alone (zero-shot), or by pictures whose labels are known.
     """
 
     @staticmethod

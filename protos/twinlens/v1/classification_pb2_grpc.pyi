@@ -27,25 +27,29 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class ClassificationServiceStub:
-    """Labels pictures by text alone (zero-shot)."""
+    """Labels pictures: by text alone (zero-shot), or by pictures whose labels are known."""
 
     @_typing.overload
     def __new__(cls, channel: _grpc.Channel) -> _Self: ...
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> ClassificationServiceAsyncStub: ...
     Classify: _grpc.UnaryUnaryMultiCallable[_classification_pb2.ClassifyRequest, _classification_pb2.ClassifyResponse]
-    """Scores pictures against labels. One bad picture fails alone: look at each result."""
+    """Scores pictures against labels. One bad picture fails alone: look at each result. FAILED_PRECONDITION for labels in
+    words where the model has no text tower; `examples` do without one.
+    """
 
 @_typing.type_check_only
 class ClassificationServiceAsyncStub(ClassificationServiceStub):
-    """Labels pictures by text alone (zero-shot)."""
+    """Labels pictures: by text alone (zero-shot), or by pictures whose labels are known."""
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     Classify: _aio.UnaryUnaryMultiCallable[_classification_pb2.ClassifyRequest, _classification_pb2.ClassifyResponse]  # type: ignore[assignment]
-    """Scores pictures against labels. One bad picture fails alone: look at each result."""
+    """Scores pictures against labels. One bad picture fails alone: look at each result. FAILED_PRECONDITION for labels in
+    words where the model has no text tower; `examples` do without one.
+    """
 
 class ClassificationServiceServicer(metaclass=_abc_1.ABCMeta):
-    """Labels pictures by text alone (zero-shot)."""
+    """Labels pictures: by text alone (zero-shot), or by pictures whose labels are known."""
 
     @_abc_1.abstractmethod
     def Classify(
@@ -53,6 +57,8 @@ class ClassificationServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _classification_pb2.ClassifyRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_classification_pb2.ClassifyResponse, _abc.Awaitable[_classification_pb2.ClassifyResponse]]:
-        """Scores pictures against labels. One bad picture fails alone: look at each result."""
+        """Scores pictures against labels. One bad picture fails alone: look at each result. FAILED_PRECONDITION for labels in
+        words where the model has no text tower; `examples` do without one.
+        """
 
 def add_ClassificationServiceServicer_to_server(servicer: ClassificationServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

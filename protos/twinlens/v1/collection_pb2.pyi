@@ -147,7 +147,9 @@ class NewItem(_message.Message):
     caption: _builtins.str
     """Embedded by the text tower, if the model has one: at most 64 KiB."""
     image: _builtins.bytes
-    """The encoded picture. At least one of `image` and `caption` is needed, of a kind the model has a tower for."""
+    """The encoded picture. At least one of `image` and `caption` is needed, of a kind the model has a tower for: of a
+    caption alone, an image-only model stores nothing (ERROR_REASON_UNSUPPORTED).
+    """
     @_builtins.property
     def metadata(self) -> _struct_pb2.Struct:
         """Free-form metadata: at most 64 KiB as JSON, nested at most 24 deep, without NaN and infinities."""

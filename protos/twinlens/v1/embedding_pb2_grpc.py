@@ -47,7 +47,8 @@ class EmbeddingServiceServicer:
     """
 
     def Embed(self, request, context):
-        """Embeds a batch. One bad input fails alone: look at each result.
+        """Embeds a batch. One bad input fails alone: look at each result. FAILED_PRECONDITION where the model lacks the tower
+        of every input: image-only models embed no texts.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

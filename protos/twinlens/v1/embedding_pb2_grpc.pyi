@@ -34,7 +34,9 @@ class EmbeddingServiceStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> EmbeddingServiceAsyncStub: ...
     Embed: _grpc.UnaryUnaryMultiCallable[_embedding_pb2.EmbedRequest, _embedding_pb2.EmbedResponse]
-    """Embeds a batch. One bad input fails alone: look at each result."""
+    """Embeds a batch. One bad input fails alone: look at each result. FAILED_PRECONDITION where the model lacks the tower
+    of every input: image-only models embed no texts.
+    """
 
 @_typing.type_check_only
 class EmbeddingServiceAsyncStub(EmbeddingServiceStub):
@@ -42,7 +44,9 @@ class EmbeddingServiceAsyncStub(EmbeddingServiceStub):
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     Embed: _aio.UnaryUnaryMultiCallable[_embedding_pb2.EmbedRequest, _embedding_pb2.EmbedResponse]  # type: ignore[assignment]
-    """Embeds a batch. One bad input fails alone: look at each result."""
+    """Embeds a batch. One bad input fails alone: look at each result. FAILED_PRECONDITION where the model lacks the tower
+    of every input: image-only models embed no texts.
+    """
 
 class EmbeddingServiceServicer(metaclass=_abc_1.ABCMeta):
     """Turns pictures and texts into vectors."""
@@ -53,6 +57,8 @@ class EmbeddingServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _embedding_pb2.EmbedRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_embedding_pb2.EmbedResponse, _abc.Awaitable[_embedding_pb2.EmbedResponse]]:
-        """Embeds a batch. One bad input fails alone: look at each result."""
+        """Embeds a batch. One bad input fails alone: look at each result. FAILED_PRECONDITION where the model lacks the tower
+        of every input: image-only models embed no texts.
+        """
 
 def add_EmbeddingServiceServicer_to_server(servicer: EmbeddingServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

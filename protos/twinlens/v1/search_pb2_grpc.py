@@ -47,7 +47,8 @@ class SearchServiceServicer:
     """
 
     def Search(self, request, context):
-        """Answers a batch of queries. One bad query fails alone: look at each result.
+        """Answers a batch of queries. One bad query fails alone: look at each result. FAILED_PRECONDITION where the model lacks
+        the tower of every query, or that of `modality`: image-only models answer no texts.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

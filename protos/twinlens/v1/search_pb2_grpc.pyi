@@ -34,7 +34,9 @@ class SearchServiceStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> SearchServiceAsyncStub: ...
     Search: _grpc.UnaryUnaryMultiCallable[_search_pb2.SearchRequest, _search_pb2.SearchResponse]
-    """Answers a batch of queries. One bad query fails alone: look at each result."""
+    """Answers a batch of queries. One bad query fails alone: look at each result. FAILED_PRECONDITION where the model lacks
+    the tower of every query, or that of `modality`: image-only models answer no texts.
+    """
 
 @_typing.type_check_only
 class SearchServiceAsyncStub(SearchServiceStub):
@@ -42,7 +44,9 @@ class SearchServiceAsyncStub(SearchServiceStub):
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     Search: _aio.UnaryUnaryMultiCallable[_search_pb2.SearchRequest, _search_pb2.SearchResponse]  # type: ignore[assignment]
-    """Answers a batch of queries. One bad query fails alone: look at each result."""
+    """Answers a batch of queries. One bad query fails alone: look at each result. FAILED_PRECONDITION where the model lacks
+    the tower of every query, or that of `modality`: image-only models answer no texts.
+    """
 
 class SearchServiceServicer(metaclass=_abc_1.ABCMeta):
     """Finds the items of a collection that are nearest to a query."""
@@ -53,6 +57,8 @@ class SearchServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _search_pb2.SearchRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_search_pb2.SearchResponse, _abc.Awaitable[_search_pb2.SearchResponse]]:
-        """Answers a batch of queries. One bad query fails alone: look at each result."""
+        """Answers a batch of queries. One bad query fails alone: look at each result. FAILED_PRECONDITION where the model lacks
+        the tower of every query, or that of `modality`: image-only models answer no texts.
+        """
 
 def add_SearchServiceServicer_to_server(servicer: SearchServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

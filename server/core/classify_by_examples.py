@@ -1,0 +1,137 @@
+"""Labelling by pictures whose labels are known: class prototypes, or the votes of the nearest examples."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from twinlens.server.core.admission import Admission
+from twinlens.server.core.call import Call
+from twinlens.server.core.classify import (
+    Labelled,
+    Scores,
+    check_labels,
+    check_towers,
+    labels_kept,
+    score_in_blocks,
+)
+from twinlens.server.core.engine import Engine, Outcome, Picture
+from twinlens.server.core.errors import invalid_argument
+from twinlens.server.core.example_scoring import (
+    ExampleRule,
+    ExampleScoring,
+    knn_probabilities,
+    prototype_probabilities,
+)
+from twinlens.server.core.examples import ExampleCache, ExampleSource, ExampleVectors
+from twinlens.server.core.labels import DEFAULT_TEMPLATE, LabelCache, quoted
+from twinlens.server.core.pool import WorkerPool
+
+
+class ExampleClassifier:
+    """Scores pictures against examples."""
+
+    def __init__(
+        self, engine: Engine, admission: Admission, examples: ExampleCache, labels: LabelCache, io: WorkerPool
+    ) -> None:
+        self._engine = engine
+        self._admission = admission
+        self._examples = examples
+        self._labels = labels
+        self._io = io
+
+    async def classify(
+        self,
+        pictures: Sequence[bytes],
+        source: ExampleSource,
+        scoring: ExampleScoring,
+        *,
+        extra_items: int,
+        extra_bytes: int,
+        templates: Sequence[str],
+        top_k: int,
+        call: Call,
+    ) -> tuple[list[Labelled], ExampleVectors]:
+        """Labels pictures, each on its own: a bad one fails alone.
+
+        Args:
+            pictures: Encoded pictures.
+            source: The examples.
+            scoring: How to score.
+            extra_items: How many pictures there are among the examples.
+            extra_bytes: What the examples take.
+            templates: Prompts around a label, for a text weight above 0; none means the default one.
+            top_k: How many labels a picture; 0 means all.
+            call: The call this is for.
+
+        Returns:
+            What became of each picture, and what the examples became: the labels are positions in those of the latter.
+
+        Raises:
+            ServiceError: INVALID_ARGUMENT for examples or options that cannot be meant, FAILED_PRECONDITION for a model
+                without the towers, RESOURCE_EXHAUSTED when the server is full.
+        """
+        scoring.check()
+        if templates and not scoring.text_weight:
+            raise invalid_argument("templates are of use beside examples only with a text_weight above 0")
+        check_towers(self._engine, text=scoring.text_weight > 0)
+        knn = scoring.rule is ExampleRule.KNN
+        size_bytes = sum(map(len, pictures)) + extra_bytes
+        with self._admission.admit(len(pictures) + extra_items, size_bytes):
+            examples = await self._examples.get(source, call, keep_vectors=knn)
+            keep = labels_kept(len(pictures), len(examples.labels), top_k)
+            targets, truncated = await self._targets(examples, scoring, templates, call)
+            outcomes = await self._engine.embed([Picture(data) for data in pictures], call)
+        labelled = await self._io.submit(
+            call.priority, _score, outcomes, targets, examples.starts, scoring, keep, truncated
+        )
+        return labelled, examples
+
+    async def _targets(
+        self, examples: ExampleVectors, scoring: ExampleScoring, templates: Sequence[str], call: Call
+    ) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
+        """The vectors to compare with, and which labels have a prompt that was cut."""
+        truncated = np.zeros(len(examples.labels), dtype=np.bool_)
+        if examples.vectors is not None:
+            return examples.vectors, truncated
+        if not scoring.text_weight:
+            return examples.prototypes, truncated
+        prompts = list(templates) or [DEFAULT_TEMPLATE]
+        check_labels(examples.labels, prompts)
+        texts = await self._labels.get(examples.labels, prompts, call)
+        mixed = (1.0 - scoring.text_weight) * examples.prototypes.astype(np.float64)
+        mixed += scoring.text_weight * texts.labels.astype(np.float64)
+        norms = np.linalg.norm(mixed, axis=1, keepdims=True)
+        if not (norms > 0).all():
+            label = quoted(examples.labels[int(norms[:, 0].argmin())])
+            raise invalid_argument(f"text and examples of label {label} cancel each other out")
+        return (mixed / norms).astype(np.float32), texts.truncated
+
+
+def _score(
+    outcomes: Sequence[Outcome],
+    targets: NDArray[np.float32],
+    starts: NDArray[np.intp],
+    scoring: ExampleScoring,
+    keep: int,
+    truncated: NDArray[np.bool_],
+) -> list[Labelled]:
+    if scoring.rule is ExampleRule.PROTOTYPE:
+        prototypes = targets.T.astype(np.float64)
+
+        def score(matrix: NDArray[np.float64]) -> Scores:
+            cosines = np.clip(matrix @ prototypes, -1.0, 1.0)
+            shares = prototype_probabilities(cosines, scoring.temperature)
+            return Scores(cosines, shares, np.argsort(-cosines, axis=1, kind="stable"))
+    else:
+
+        def score(matrix: NDArray[np.float64]) -> Scores:
+            # In float32: a copy of all examples in float64 would take longer than the product.
+            every = np.clip((matrix.astype(np.float32) @ targets.T).astype(np.float64), -1.0, 1.0)
+            shares = knn_probabilities(every, starts, scoring.k, scoring.temperature)
+            cosines = np.maximum.reduceat(every, starts, axis=1)
+            return Scores(cosines, shares, np.lexsort((-cosines, -shares), axis=1))
+
+    return score_in_blocks(outcomes, score, len(targets), keep, truncated)

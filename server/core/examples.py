@@ -1,0 +1,190 @@
+"""Examples of labels: pictures, vectors and stored items, brought to vectors once and kept."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from twinlens.index.collection import Collection
+from twinlens.index.item import Modality
+from twinlens.server.core.call import Call
+from twinlens.server.core.engine import Engine, Outcome, Picture
+from twinlens.server.core.errors import Code, ItemFailure, Reason, ServiceError, invalid_argument
+from twinlens.server.core.example_pile import ExamplePile
+from twinlens.server.core.labels import quoted
+from twinlens.server.core.lookup import RawVector, StoredItem, item_vector, refused, unit_vector
+from twinlens.server.core.pool import WorkerPool
+from twinlens.server.core.shared_cache import SharedCache
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """Something that shows a label; `content` None: the caller set nothing."""
+
+    label: str
+    content: Picture | RawVector | StoredItem | None
+
+
+@dataclass(frozen=True, slots=True)
+class ExampleSource:
+    """Where examples come from.
+
+    Attributes:
+        read: Gives those that came with the request. Called in a worker thread, and only where they are not kept.
+        digest: Of all that `read` gives.
+        collection: Whose items are meant.
+        label_key: Every item of the collection with a label under this key of its metadata is an example; empty: none.
+    """
+
+    read: Callable[[], Sequence[Example]]
+    digest: str
+    collection: Collection | None = None
+    label_key: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class UnusableExample:
+    """An example that was left out, and why."""
+
+    position: int
+    label: str
+    failure: ItemFailure
+
+
+@dataclass(frozen=True, slots=True)
+class ExampleVectors:
+    """What examples became.
+
+    Attributes:
+        labels: In the order in which they first came.
+        prototypes: The normalised mean of each label's unit vectors, shape (labels, d).
+        vectors: The examples' unit vectors, grouped by label, shape (n, d); None where they are not needed.
+        starts: Where each label's group begins in `vectors`, shape (labels,).
+        used: How many examples there are.
+        failures: Those of the request that were left out.
+        unlabelled: How many items of the collection have no label.
+    """
+
+    labels: tuple[str, ...]
+    prototypes: NDArray[np.float32]
+    vectors: NDArray[np.float32] | None
+    starts: NDArray[np.intp]
+    used: int
+    failures: tuple[UnusableExample, ...] = ()
+    unlabelled: int = 0
+
+
+class ExampleCache:
+    """Vectors of examples, kept."""
+
+    def __init__(self, engine: Engine, io: WorkerPool, max_bytes: int) -> None:
+        self._engine = engine
+        self._io = io
+        self._cache: SharedCache[ExampleVectors] = SharedCache(_size, max_bytes)
+
+    async def get(self, source: ExampleSource, call: Call, *, keep_vectors: bool) -> ExampleVectors:
+        """Vectors of examples, from the cache or made now.
+
+        Args:
+            source: The examples.
+            call: The call this is for.
+            keep_vectors: Not only the prototypes.
+
+        Raises:
+            ServiceError: INVALID_ARGUMENT for a label without an example that can be used, or too many of them;
+                FAILED_PRECONDITION for a collection of another space.
+        """
+        # The version is read first: what is made then is at least as new.
+        version = source.collection.version if source.collection is not None else ""
+        key = [self._engine.manifest.space_id, source.digest, version, source.label_key, keep_vectors]
+        shared = Call(request_id=call.request_id, priority=call.priority)
+        return await self._cache.get(
+            hashlib.sha256(json.dumps(key).encode()).hexdigest(), lambda: self._learn(source, shared, keep_vectors)
+        )
+
+    async def close(self) -> None:
+        """Stops what still runs."""
+        await self._cache.close()
+
+    async def _learn(self, source: ExampleSource, call: Call, keep_vectors: bool) -> ExampleVectors:
+        examples = await self._io.submit(call.priority, source.read)
+        pictures = [example.content for example in examples if isinstance(example.content, Picture)]
+        embedded = await self._engine.embed(pictures, call)
+        return await self._io.submit(call.priority, self._gather, source, examples, embedded, keep_vectors)
+
+    def _gather(
+        self, source: ExampleSource, examples: Sequence[Example], embedded: Sequence[Outcome], keep_vectors: bool
+    ) -> ExampleVectors:
+        if source.collection is not None and source.collection.space_id != self._engine.manifest.space_id:
+            raise ServiceError(
+                Code.FAILED_PRECONDITION, f"collection {source.collection.id} belongs to another space than the model"
+            )
+        pile = ExamplePile(self._engine.dimension, keep_vectors=keep_vectors)
+        failures: list[UnusableExample] = []
+        pictures = iter(embedded)
+        for position, example in enumerate(examples):
+            if not example.label.strip():
+                raise invalid_argument(f"example {position} has an empty label")
+            is_picture = isinstance(example.content, Picture)
+            outcome = next(pictures) if is_picture else self._look_up(source.collection, example.content)
+            if outcome.vector is not None:
+                pile.add([example.label], outcome.vector[None])
+            elif outcome.failure is not None:
+                if outcome.failure.reason is Reason.INTERNAL:  # the server's fault, not the example's: nothing is kept
+                    raise ServiceError(Code.INTERNAL, outcome.failure.message)
+                failures.append(UnusableExample(position, example.label, outcome.failure))
+        unlabelled = _add_items(pile, source.collection, source.label_key) if source.collection is not None else 0
+        for unusable in failures:
+            if unusable.label not in pile.labels:
+                raise invalid_argument(
+                    f"label {quoted(unusable.label)} has no example that can be used: {unusable.failure.message}"
+                )
+        if not pile.labels:
+            where = f" with a label under {quoted(source.label_key)} of its metadata" if source.label_key else ""
+            raise invalid_argument(f"there is no example: no item of the collection has a picture{where}")
+        vectors, starts = pile.grouped()
+        return ExampleVectors(
+            tuple(pile.labels), pile.prototypes(), vectors, starts, pile.count, tuple(failures), unlabelled
+        )
+
+    def _look_up(self, collection: Collection | None, content: Picture | RawVector | StoredItem | None) -> Outcome:
+        if isinstance(content, RawVector):
+            return unit_vector(content.values, self._engine.dimension)
+        if not isinstance(content, StoredItem):
+            return refused(Reason.INVALID_INPUT, "the example is empty: set image, item_id or vector")
+        if collection is None:
+            return refused(Reason.INVALID_INPUT, "the example is an item, but no collection is named")
+        return item_vector(collection, content, self._engine.dimension)
+
+
+def _add_items(pile: ExamplePile, collection: Collection, label_key: str) -> int:
+    """Adds the labelled items of a collection; returns how many have no label."""
+    unlabelled = 0
+    if not label_key:
+        return unlabelled
+    for values, vectors in collection.iter_metadata(label_key, Modality.IMAGE):
+        labels = [label_of(value) for value in values]
+        rows = [row for row, label in enumerate(labels) if label is not None]
+        pile.add([label for label in labels if label is not None], vectors[rows])
+        unlabelled += len(labels) - len(rows)
+    return unlabelled
+
+
+def label_of(value: Any) -> str | None:
+    """A label as metadata may have it: text that is not empty, or a whole number; None for anything else."""
+    if isinstance(value, str) and value.strip():
+        return value
+    if isinstance(value, int) and not isinstance(value, bool):
+        return str(value)
+    return None
+
+
+def _size(examples: ExampleVectors) -> int:
+    vectors = 0 if examples.vectors is None else examples.vectors.nbytes
+    return vectors + examples.prototypes.nbytes + examples.starts.nbytes

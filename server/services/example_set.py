@@ -1,0 +1,98 @@
+"""Between the wire's examples and the core's."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+
+import numpy as np
+
+from twinlens.index.collection import Collection
+from twinlens.index.item import Modality
+from twinlens.server.core.engine import Picture
+from twinlens.server.core.errors import invalid_argument
+from twinlens.server.core.example_scoring import ExampleRule, ExampleScoring
+from twinlens.server.core.examples import Example, ExampleSource, ExampleVectors
+from twinlens.server.core.lookup import RawVector, StoredItem
+from twinlens.server.services import convert
+from twinlens.v1 import classification_pb2 as pb
+
+MAX_EXAMPLES = 10_000
+_RULES = {
+    pb.EXAMPLE_RULE_UNSPECIFIED: ExampleRule.PROTOTYPE,
+    pb.EXAMPLE_RULE_PROTOTYPE: ExampleRule.PROTOTYPE,
+    pb.EXAMPLE_RULE_KNN: ExampleRule.KNN,
+}
+
+
+def check(given: pb.ExampleSet) -> None:
+    """Refuses what cannot be meant.
+
+    Raises:
+        ServiceError: INVALID_ARGUMENT.
+    """
+    if len(given.examples) > MAX_EXAMPLES:
+        raise invalid_argument(
+            f"a request has at most {MAX_EXAMPLES} examples, not {len(given.examples)}; store more in a collection, "
+            "with their labels as metadata, and name it with label_key"
+        )
+    if not given.examples and not given.label_key:
+        raise invalid_argument("there are no examples: give some, or a collection and the label_key of its items")
+    if given.label_key and not given.collection:
+        raise invalid_argument("label_key needs the collection whose items are meant")
+
+
+def scoring(given: pb.ExampleSet) -> ExampleScoring:
+    """How to score, with defaults in place of what is not set.
+
+    Raises:
+        ServiceError: INVALID_ARGUMENT for a rule this version does not know.
+    """
+    if given.rule not in _RULES:
+        raise invalid_argument(f"rule {given.rule} is not known")
+    defaults = ExampleScoring()
+    return ExampleScoring(
+        rule=_RULES[given.rule],
+        k=given.k or defaults.k,
+        temperature=given.temperature if given.HasField("temperature") else defaults.temperature,
+        text_weight=given.text_weight,
+    )
+
+
+def source(given: pb.ExampleSet, collection: Collection | None) -> ExampleSource:
+    """Where the examples come from. Reads all of their bytes: not for the event loop."""
+    content = pb.ExampleSet(examples=given.examples).SerializeToString(deterministic=True)
+    digest = hashlib.sha256(content).hexdigest()
+    return ExampleSource(lambda: [_example(each) for each in given.examples], digest, collection, given.label_key)
+
+
+def count_pictures(given: pb.ExampleSet) -> int:
+    """How many examples have to be embedded."""
+    return sum(each.WhichOneof("content") == "image" for each in given.examples)
+
+
+def report(examples: ExampleVectors) -> pb.ExampleReport:
+    """What became of the examples."""
+    failures: Sequence[pb.ExampleFailure] = [
+        pb.ExampleFailure(position=each.position, label=each.label, error=convert.item_error(each.failure))
+        for each in examples.failures
+    ]
+    return pb.ExampleReport(
+        label_count=len(examples.labels),
+        used_count=examples.used,
+        failures=failures,
+        unlabelled_count=examples.unlabelled,
+    )
+
+
+def _example(wire: pb.Example) -> Example:
+    match wire.WhichOneof("content"):
+        case "image":
+            return Example(wire.label, Picture(wire.image))
+        case "item_id":
+            return Example(wire.label, StoredItem(wire.item_id, Modality.IMAGE))
+        case "vector":
+            # A list first: NumPy reads the wire's own container value by value, through Python.
+            return Example(wire.label, RawVector(np.array(wire.vector.values[:], dtype=np.float32)))
+        case _:
+            return Example(wire.label, None)
