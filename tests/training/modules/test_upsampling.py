@@ -1,0 +1,31 @@
+from __future__ import annotations
+
+import pytest
+import torch
+
+from twinlens.training.modules.upsampling import UpsamplingDecoder
+
+
+@pytest.mark.parametrize(("side_in", "side_out"), [(4, 4), (4, 8), (2, 16), (3, 20), (7, 56), (8, 5)])
+def test_predictions_have_the_asked_size_whatever_the_map(side_in: int, side_out: int) -> None:
+    decoder = UpsamplingDecoder(channels_in=6, side_in=side_in, width=8, channels_out=5, side_out=side_out)
+    assert decoder(torch.randn(2, 6, side_in, side_in)).shape == (2, 5, side_out, side_out)
+
+
+def test_a_prediction_depends_on_its_own_surroundings_only() -> None:
+    torch.manual_seed(0)
+    decoder = UpsamplingDecoder(channels_in=3, side_in=8, width=8, channels_out=2, side_out=16).eval()
+    features = torch.randn(1, 3, 8, 8, requires_grad=True)
+    decoder(features)[0, :, 0, 0].sum().backward()
+    assert features.grad is not None
+    reached = features.grad[0].abs().sum(dim=0).nonzero()
+    assert bool((reached <= 2).all())
+    assert len(reached) > 0
+
+
+def test_every_weight_learns() -> None:
+    torch.manual_seed(0)
+    decoder = UpsamplingDecoder(channels_in=3, side_in=2, width=40, channels_out=2, side_out=8)
+    decoder(torch.randn(4, 3, 2, 2)).square().sum().backward()
+    assert all(p.grad is not None for p in decoder.parameters())
+    assert decoder.predict.in_channels == 32
