@@ -28,10 +28,10 @@ def slow(predicted: Tensor, patches: Tensor, masked: Tensor, *, normalise: bool,
             if not masked[i, patch]:
                 continue
             hidden += 1
-            values = [patches[i, patch, j] for j in range(P)]
+            values: list[Tensor] = [patches[i, patch, j] for j in range(P)]
             if normalise:
-                mean = sum(values) / P
-                variance = sum((value - mean) ** 2 for value in values) / (P - 1)
+                mean = torch.stack(values).sum() / P
+                variance = torch.stack([(value - mean) ** 2 for value in values]).sum() / (P - 1)
                 values = [(value - mean) / torch.sqrt(variance + epsilon) for value in values]
             for j in range(P):
                 total = total + (predicted[i, patch, j] - values[j]) ** 2 / P

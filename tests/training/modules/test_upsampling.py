@@ -16,7 +16,7 @@ def test_a_prediction_depends_on_its_own_surroundings_only() -> None:
     torch.manual_seed(0)
     decoder = UpsamplingDecoder(channels_in=3, side_in=8, width=8, channels_out=2, side_out=16).eval()
     features = torch.randn(1, 3, 8, 8, requires_grad=True)
-    decoder(features)[0, :, 0, 0].sum().backward()
+    torch.autograd.backward(decoder(features)[0, :, 0, 0].sum())
     assert features.grad is not None
     reached = features.grad[0].abs().sum(dim=0).nonzero()
     assert bool((reached <= 2).all())
@@ -26,6 +26,6 @@ def test_a_prediction_depends_on_its_own_surroundings_only() -> None:
 def test_every_weight_learns() -> None:
     torch.manual_seed(0)
     decoder = UpsamplingDecoder(channels_in=3, side_in=2, width=40, channels_out=2, side_out=8)
-    decoder(torch.randn(4, 3, 2, 2)).square().sum().backward()
+    torch.autograd.backward(decoder(torch.randn(4, 3, 2, 2)).square().sum())
     assert all(p.grad is not None for p in decoder.parameters())
     assert decoder.predict.in_channels == 32
