@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from pydantic import ValidationError
 
@@ -57,6 +59,15 @@ def save_image_checkpoint(path: Path, spec: ImageEncoderSpec, backbone: Backbone
     write_payload(path, json.dumps(described), backbone.trunk, meta)
 
 
+def holds_image_encoder(path: Path) -> bool:
+    """Whether a checkpoint is of an image encoder alone.
+
+    Raises:
+        CheckpointError: if the file is missing, not one of ours, or damaged.
+    """
+    return _kind(_described(read_payload(path), path)) == IMAGE_KIND
+
+
 def load_image_checkpoint(path: Path) -> tuple[ImageEncoderSpec, Backbone, CheckpointMeta]:
     """Reads a checkpoint; nothing in the file is executed.
 
@@ -67,10 +78,10 @@ def load_image_checkpoint(path: Path) -> tuple[ImageEncoderSpec, Backbone, Check
         CheckpointError: if the file is missing, not one of ours, of a dual encoder, damaged, or its weights do not fit.
     """
     payload = read_payload(path)
+    described = _described(payload, path)
+    if _kind(described) != IMAGE_KIND:
+        raise CheckpointError(f"{path} holds a dual encoder, not an image encoder alone")
     try:
-        described = json.loads(payload["spec"])
-        if described.get("kind") != IMAGE_KIND:
-            raise CheckpointError(f"{path} holds a dual encoder, not an image encoder alone")
         spec = ImageEncoderSpec(
             BackboneConfig.model_validate(described["backbone"]),
             PreprocessSpec.model_validate(described["preprocess"]),
@@ -78,7 +89,7 @@ def load_image_checkpoint(path: Path) -> tuple[ImageEncoderSpec, Backbone, Check
             str(described["name"]),
         )
         meta = meta_of(payload)
-    except (ValidationError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValidationError, ValueError, KeyError, TypeError) as error:
         raise CheckpointError(f"{path} has a damaged description: {first_line(error)}") from error
     try:
         backbone = build_backbone(spec.backbone, spec.preprocess.size)
@@ -86,3 +97,17 @@ def load_image_checkpoint(path: Path) -> tuple[ImageEncoderSpec, Backbone, Check
         raise CheckpointError(f"{path}: {error}") from error
     load_weights(backbone.trunk, payload["state_dict"], origin=str(path))
     return spec, backbone.eval(), meta
+
+
+def _described(payload: Mapping[str, Any], path: Path) -> dict[str, Any]:
+    try:
+        described = json.loads(payload["spec"])
+    except (ValueError, TypeError) as error:
+        raise CheckpointError(f"{path} has a damaged description: {first_line(error)}") from error
+    if not isinstance(described, dict):
+        raise CheckpointError(f"{path} has a damaged description: it is no object")
+    return described
+
+
+def _kind(described: Mapping[str, Any]) -> str:
+    return str(described.get("kind", "dual"))

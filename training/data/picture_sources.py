@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import glob
 import hashlib
-from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -37,7 +36,6 @@ def load_pictures(
     max_unreadable_share: float = 0.01,
     columns: PictureColumns | None = None,
     images: Path | None = None,
-    classes: Sequence[str] | None = None,
     spill: Path | None = None,
 ) -> PictureSet:
     """Decodes every picture once.
@@ -50,11 +48,10 @@ def load_pictures(
         max_unreadable_share: Stop when more than this share cannot be used.
         columns: Of a list.
         images: The folder that relative paths of a list start from.
-        classes: The classes in the order to use, such as those of the pictures that a model was trained on.
         spill: Folder of a nameless file that holds the decoded pictures where they are many; None: in memory.
 
     Raises:
-        DataError: if there is nothing, a label is not among the classes, or too many pictures cannot be used; it names
+        DataError: if there is nothing, a label is no class, or too many pictures cannot be used; it names
             how many and the first.
     """
     listing = list_pictures(path, columns=columns, images=images)
@@ -64,7 +61,7 @@ def load_pictures(
     if limit is not None and limit < len(listed):
         listed = [listed[row * len(listed) // limit] for row in range(limit)]
     # Before the pictures: a wrong label should not wait for all of them.
-    names, labels = number_labels([each.label for each in listed], names=listing.class_names, classes=classes)
+    names, labels = number_labels([each.label for each in listed], listing.class_names)
     pixels = allocate_pixels((len(listed), side, side, 3), spill)
     kept: list[int] = []
     digests: list[str] = []

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from twinlens.encoders.manifest import Manifest
-from twinlens.training.checkpoint import CheckpointError, load_checkpoint
+from twinlens.encoders.manifest import Manifest, ScoringRule
+from twinlens.training.checkpoint import CheckpointError, CheckpointMeta, load_checkpoint
+from twinlens.training.export.backbone_tower import backbone_tower
 from twinlens.training.export.bundle import About, publish_towers
 from twinlens.training.export.destination import check_destination
 from twinlens.training.export.errors import ExportError
 from twinlens.training.export.open_clip_towers import open_clip_towers, scoring_rule
+from twinlens.training.export.towers import ImageExport, TextExport
+from twinlens.training.image_checkpoint import holds_image_encoder, load_image_checkpoint
 
 
 def export_checkpoint(
@@ -21,6 +25,8 @@ def export_checkpoint(
     progress: Callable[[str], None] = lambda _: None,
 ) -> Manifest:
     """Publishes the towers of a checkpoint; exporting it twice gives the same `space_id`.
+
+    An image encoder alone becomes an image-only bundle of its backbone's features.
 
     Args:
         checkpoint: A file that `twinlens train` wrote.
@@ -35,16 +41,35 @@ def export_checkpoint(
     """
     check_destination(out)
     try:
-        spec, model, meta = load_checkpoint(checkpoint)
+        towers = _image_encoder(checkpoint) if holds_image_encoder(checkpoint) else _dual_encoder(checkpoint)
     except CheckpointError as error:
         raise ExportError(str(error)) from error
-    image, text = open_clip_towers(model, spec.preprocess, spec.text, spec.tokenizer_json, spec.model_cfg)
     about = About(
-        name=name or spec.name,
+        name=name or towers.name,
         version=version,
-        scoring=scoring_rule(model),
-        lineage=meta.lineage,
-        metrics=meta.metrics,
-        description=f"{spec.name}, {meta.step} training steps",
+        scoring=towers.scoring,
+        lineage=towers.meta.lineage,
+        metrics=towers.meta.metrics,
+        description=f"{towers.name}, {towers.meta.step} training steps",
     )
-    return publish_towers(image, text, about, out, progress)
+    return publish_towers(towers.image, towers.text, about, out, progress)
+
+
+@dataclass(frozen=True)
+class _Towers:
+    image: ImageExport
+    text: TextExport | None
+    name: str
+    meta: CheckpointMeta
+    scoring: ScoringRule = field(default_factory=ScoringRule)
+
+
+def _dual_encoder(checkpoint: Path) -> _Towers:
+    spec, model, meta = load_checkpoint(checkpoint)
+    image, text = open_clip_towers(model, spec.preprocess, spec.text, spec.tokenizer_json, spec.model_cfg)
+    return _Towers(image, text, spec.name, meta, scoring_rule(model))
+
+
+def _image_encoder(checkpoint: Path) -> _Towers:
+    spec, backbone, meta = load_image_checkpoint(checkpoint)
+    return _Towers(backbone_tower(backbone, spec.preprocess), None, spec.name, meta)

@@ -12,6 +12,9 @@ from twinlens.training.config import ConfigError
 from twinlens.training.errors import first_line
 from twinlens.training.pull.near_names import perhaps
 
+# Of the arguments of `timm.create_model`, those that are no choice.
+_FIXED = frozenset({"pretrained", "checkpoint_path", "num_classes", "in_chans", "img_size", "dynamic_img_size"})
+
 
 class BackboneConfig(BaseModel):
     """A timm model as data.
@@ -80,12 +83,14 @@ def build_backbone(config: BackboneConfig, size: int) -> Backbone:
     name = config.timm
     if not timm.is_model(name):
         raise ConfigError(f"model.timm: timm has no model {name!r}{perhaps(name, timm.list_models())}")
+    for key in sorted(_FIXED & config.arguments.keys()):
+        raise ConfigError(f"model.arguments may not set {key!r}: the run decides it")
     arguments: dict[str, Any] = {"num_classes": 0, **config.arguments}
     if name.startswith(("vit_", "deit")):
         arguments = {"img_size": size, "dynamic_img_size": True, **arguments}
     try:
         trunk = timm.create_model(name, pretrained=False, **arguments)
-    except (TypeError, ValueError, KeyError, AssertionError, RuntimeError) as error:
+    except Exception as error:  # of a library, given arguments of any kind
         raise ConfigError(f"model: timm cannot build {name}: {first_line(error)}") from error
     if config.stem != "imagenet":
         _replace_stem(trunk, name, stride=1 if config.stem == "cifar" else 2)
@@ -109,7 +114,7 @@ def _check_output(backbone: Backbone) -> None:
     try:
         with torch.no_grad():
             output = backbone(torch.zeros(2, 3, backbone.size, backbone.size))
-    except (RuntimeError, AssertionError, ValueError, TypeError) as error:
+    except Exception as error:  # of a library, built with arguments of any kind
         raise ConfigError(
             f"model: {backbone.config.timm} does not take pictures of {backbone.size}x{backbone.size}: "
             f"{first_line(error)}"

@@ -169,13 +169,6 @@ def test_a_shard_that_is_cut_off_or_compressed_is_named(tmp_path: Path) -> None:
         load(tmp_path / "packed.tar")
 
 
-def test_other_pictures_may_be_given_the_classes_of_training(class_folders: Path) -> None:
-    (class_folders / "cold").rename(class_folders / "arctic")
-    assert load(class_folders, classes=("warm", "arctic", "more")).labels.tolist() == [1, 1, 0, 0]
-    with pytest.raises(DataError, match="the class 'arctic' is not among the classes cold, warm"):
-        load(class_folders, classes=("cold", "warm"))
-
-
 def test_unreadable_and_too_small_pictures_are_left_out_and_named(class_folders: Path) -> None:
     (class_folders / "warm/broken.png").write_bytes(b"no picture")
     (class_folders / "warm/tiny.png").write_bytes(solid("red", size=(15, 40)))

@@ -1,0 +1,82 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from twinlens.encoders.manifest import Lineage, PreprocessSpec
+from twinlens.training.checkpoint import CheckpointError, CheckpointMeta, DualEncoderSpec, build_model, load_checkpoint
+from twinlens.training.checkpoint import save_checkpoint as save_dual
+from twinlens.training.image_checkpoint import (
+    ImageEncoderSpec,
+    holds_image_encoder,
+    load_image_checkpoint,
+    save_image_checkpoint,
+)
+from twinlens.training.modules.backbone import BackboneConfig, build_backbone
+
+CONFIG = BackboneConfig(
+    timm="resnet18", stem="cifar_stride2", arguments={"layers": [1, 1, 1, 1], "channels": [8, 16, 16, 32]}
+)
+PREPROCESS = PreprocessSpec(size=32, resize_size=32, mean=(0.5, 0.4, 0.3), std=(0.25, 0.25, 0.25))
+SPEC = ImageEncoderSpec(CONFIG, PREPROCESS, "simclr", "mine")
+META = CheckpointMeta(7, Lineage(method="simclr", config_sha256="ab" * 32), {"knn_accuracy": 0.5})
+
+
+@pytest.fixture
+def checkpoint(tmp_path: Path) -> Path:
+    torch.manual_seed(0)
+    path = tmp_path / "checkpoint.pt"
+    save_image_checkpoint(path, SPEC, build_backbone(CONFIG, 32), META)
+    return path
+
+
+def test_a_checkpoint_gives_back_all_that_was_saved(checkpoint: Path) -> None:
+    torch.manual_seed(0)
+    saved = build_backbone(CONFIG, 32)
+    spec, backbone, meta = load_image_checkpoint(checkpoint)
+    assert (spec, meta) == (SPEC, META)
+    assert not backbone.training
+    assert holds_image_encoder(checkpoint)
+    for name, value in saved.state_dict().items():
+        assert torch.equal(backbone.state_dict()[name], value), name
+
+
+def test_the_two_kinds_of_checkpoint_are_told_apart(
+    checkpoint: Path, tmp_path: Path, tiny_spec: DualEncoderSpec
+) -> None:
+    save_dual(tmp_path / "dual.pt", tiny_spec, build_model(tiny_spec), CheckpointMeta())
+    assert not holds_image_encoder(tmp_path / "dual.pt")
+    with pytest.raises(CheckpointError, match=r"dual.pt holds a dual encoder, not an image encoder alone"):
+        load_image_checkpoint(tmp_path / "dual.pt")
+    with pytest.raises(CheckpointError, match=r"checkpoint.pt holds an image encoder alone; a dual encoder is wanted"):
+        load_checkpoint(checkpoint)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"backbone": {"timm": "resnet_none"}}, "timm has no model 'resnet_none'"),
+        ({"backbone": {"timm": "resnet18", "stem": "cifar"}}, "weights of another architecture: layer1.1.conv1"),
+        ({"preprocess": {}}, "damaged description"),
+        ({"preprocess": None}, "damaged description"),
+    ],
+)
+def test_damage_is_one_clear_line(checkpoint: Path, change: dict[str, Any], message: str) -> None:
+    payload = torch.load(checkpoint, weights_only=True)
+    payload["spec"] = json.dumps(json.loads(payload["spec"]) | change)
+    torch.save(payload, checkpoint)
+    with pytest.raises(CheckpointError, match=message) as raised:
+        load_image_checkpoint(checkpoint)
+    assert len(str(raised.value).splitlines()) == 1
+
+
+@pytest.mark.parametrize("spec", ["[]", "{", "3"])
+def test_a_description_that_is_none_is_one_clear_line(checkpoint: Path, spec: str) -> None:
+    payload = torch.load(checkpoint, weights_only=True)
+    torch.save(payload | {"spec": spec}, checkpoint)
+    with pytest.raises(CheckpointError, match="damaged description"):
+        holds_image_encoder(checkpoint)
