@@ -14,10 +14,13 @@ from typing import Any, Literal
 
 import pytorch_lightning as pl
 import torch
+from pytorch_lightning.strategies import DDPStrategy
 from torch.utils.data import DataLoader, IterableDataset
 
 from twinlens.training.errors import TrainingRoomError
+from twinlens.training.modules.gather import mean_over_ranks
 from twinlens.training.progress import Report
+from twinlens.training.ranks import ALONE, Ranks
 
 
 class TrainingError(TrainingRoomError):
@@ -35,6 +38,7 @@ def fit(
     progress: Report,
     threads: int | None = None,
     callbacks: Sequence[pl.Callback] = (),
+    ranks: Ranks = ALONE,
 ) -> dict[str, float]:
     """Trains for `steps` steps on the GPU where there is one, else on the CPU.
 
@@ -48,20 +52,28 @@ def fit(
         progress: Called with each report.
         threads: Of torch, on the CPU.
         callbacks: What else happens between steps.
+        ranks: The processes that share each batch; each is given its own part, gradients are averaged over them, and
+            so are the values that are reported. The first one writes and reports.
 
     Returns:
         The last report.
 
     Raises:
-        TrainingError: if the loss is no longer finite.
+        TrainingError: if the loss is no longer finite, or there are more processes than GPUs on a machine that has any.
     """
+    gpus = torch.cuda.device_count()
+    if 0 < gpus < ranks.local_world_size:
+        raise TrainingError(f"{ranks.local_world_size} processes were started for {gpus} GPU(s): start one for each")
     if threads is not None:
         torch.set_num_threads(threads)
-    log = _MetricsLog(steps, log_every, metrics_csv, progress)
+    log = _MetricsLog(steps, log_every, metrics_csv, progress, ranks)
     with _quiet():
         trainer = pl.Trainer(
             accelerator="auto",
-            devices=1,
+            devices=ranks.local_world_size,
+            num_nodes=ranks.nodes,
+            # A head or a token that a method leaves out of a step must not stall the others.
+            strategy="auto" if ranks == ALONE else DDPStrategy(find_unused_parameters=True),
             max_steps=steps,
             precision="bf16-mixed" if precision == "bf16" else "32-true",
             logger=False,
@@ -77,11 +89,12 @@ def fit(
 
 
 class _MetricsLog(pl.Callback):
-    def __init__(self, steps: int, every: int, path: Path, progress: Report) -> None:
+    def __init__(self, steps: int, every: int, path: Path, progress: Report, ranks: Ranks) -> None:
         self._steps = steps
         self._every = every
         self._path = path
         self._progress = progress
+        self._ranks = ranks
         self._seen = 0
         self._since = 0
         self._start_s = self._tick_s = time.perf_counter()
@@ -93,26 +106,28 @@ class _MetricsLog(pl.Callback):
     def on_train_batch_end(
         self,
         trainer: pl.Trainer,
-        pl_module: pl.LightningModule,  # noqa: ARG002
+        pl_module: pl.LightningModule,
         outputs: Any,
         batch: Any,
         batch_idx: int,  # noqa: ARG002
     ) -> None:
-        self._seen += batch.samples
+        self._seen += batch.samples * self._ranks.world_size
         step = trainer.global_step
         if step % self._every and step != self._steps:
             return
         # Reading a value waits for the device, so it happens here only.
-        values = {name: float(value) for name, value in outputs.items()}
+        mean = mean_over_ranks(torch.stack([value.detach().float().to(pl_module.device) for value in outputs.values()]))
+        values = dict(zip(outputs, mean.tolist(), strict=True))
         if not math.isfinite(values["loss"]):
             raise TrainingError(f"the loss is {values['loss']} at step {step}: lower learning_rate or use fp32")
         now_s = time.perf_counter()
         rate = (self._seen - self._since) / max(1e-9, now_s - self._tick_s)
         self._tick_s, self._since = now_s, self._seen
         row = {"step": float(step), "seconds": now_s - self._start_s, "samples_per_s": rate, **values}
-        self._write(row)
         self.last = row
-        self._progress(step, row)
+        if self._ranks.is_first:
+            self._write(row)
+            self._progress(step, row)
 
     def _write(self, row: dict[str, float]) -> None:
         fresh = not self._path.exists()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -24,7 +24,9 @@ from twinlens.training.loop import fit
 from twinlens.training.methods.registry import image_method
 from twinlens.training.methods.run_plan import RunPlan
 from twinlens.training.modules.backbone import build_backbone
+from twinlens.training.modules.global_batch_norm import share_batch_norm
 from twinlens.training.progress import Report
+from twinlens.training.ranks import launched_ranks
 from twinlens.training.run_records import PACKAGES, write_records
 from twinlens.training.versions import versions
 
@@ -80,7 +82,8 @@ def train_images(
 
     It holds config.json, environment.json, data.json, metrics.csv, evaluations.csv and checkpoint.pt.
 
-    The same configuration on the same machine gives the same weights.
+    The same configuration on the same machine gives the same weights. Processes that `torchrun` started share each
+    batch; the first one writes.
 
     Args:
         config: What to train on what.
@@ -93,36 +96,51 @@ def train_images(
         CheckpointError: if the checkpoint cannot be written.
         TrainingError: if the loss is no longer finite, or the embeddings collapse.
     """
-    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+    ranks = launched_ranks()
+    # The others may come when the first has begun to write.
+    if ranks.is_first and out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise ConfigError(f"{out} is not an empty folder; name a new one for the run")
     # First: a mistyped name should not wait for the data.
     method_class = image_method(config.method)
     pl.seed_everything(config.train.seed, verbose=False)
     backbone = build_backbone(config.model.backbone(), config.size)
     pictures = load(config, config.data.path)
-    batches = PictureBatches(pictures, config.train.batch_size, config.train.seed)
-    plan = plan_of(config, pictures)
+    batches = PictureBatches(
+        pictures, config.train.batch_size, config.train.seed, rank=ranks.rank, world_size=ranks.world_size
+    )
+    plan = plan_of(config, pictures, ranks.world_size)
     if method_class.needs_labels and not pictures.labelled:
         raise ConfigError(f"{config.method} needs a class for every picture: put them in one folder per class")
+    if plan.chunk_size is not None and not method_class.encodes_in_chunks:
+        raise ConfigError(f"train.chunk_size: {config.method} encodes a batch at once; leave it out")
     options = config.options()
     method_class.check(options, plan, backbone)
     method = method_class(backbone, options, plan)
     method.augmenter = Augmenter(
-        config.augment, config.model.mean, config.model.std, config.train.seed, mode=config.train.augmentation
+        config.augment,
+        config.model.mean,
+        config.model.std,
+        config.train.seed,
+        mode=config.train.augmentation,
+        rank=ranks.rank,
+        world_size=ranks.world_size,
     )
-    out.mkdir(parents=True, exist_ok=True)
-    write_records(
-        out,
-        config=config.model_dump(mode="json"),
-        data={
-            "sha256": pictures.digest(),
-            "pictures": len(pictures),
-            "classes": list(pictures.classes),
-            "unreadable": pictures.unreadable,
-        },
-    )
+    if ranks.is_first:
+        out.mkdir(parents=True, exist_ok=True)
+        write_records(
+            out,
+            config=config.model_dump(mode="json"),
+            data={
+                "sha256": pictures.digest(),
+                "pictures": len(pictures),
+                "classes": list(pictures.classes),
+                "unreadable": pictures.unreadable,
+            },
+        )
     method.to(memory_format=torch.channels_last)
-    with reporting(plan.steps) as progress:
+    if ranks.world_size > 1 and method_class.global_batch_norm:
+        share_batch_norm(method)
+    with reporting(plan.steps) if ranks.is_first else nullcontext(_silent) as progress:
         last = fit(
             method,
             batches,
@@ -132,9 +150,11 @@ def train_images(
             metrics_csv=out / "metrics.csv",
             progress=progress,
             threads=config.train.threads,
+            ranks=ranks,
         )
     checkpoint = out / "checkpoint.pt"
-    save_image_checkpoint(checkpoint, spec_of(config), method.exported(), meta_of_run(config, pictures, plan))
+    if ranks.is_first:
+        save_image_checkpoint(checkpoint, spec_of(config), method.exported(), meta_of_run(config, pictures, plan))
     return ImageTrainResult(checkpoint, len(pictures), plan.steps, pictures.unreadable, last, None)
 
 
@@ -155,7 +175,11 @@ def stored_side(size: int) -> int:
     return size if size <= 32 else size * 3 // 2
 
 
-def plan_of(config: ImageTrainConfig, pictures: PictureSet) -> RunPlan:
+def _silent(step: int, values: dict[str, float]) -> None:
+    """Ranks other than the first say nothing."""
+
+
+def plan_of(config: ImageTrainConfig, pictures: PictureSet, world_size: int = 1) -> RunPlan:
     """What the method is told of the run."""
     run = config.train
     per_epoch = max(1, len(pictures) // run.batch_size)
@@ -177,6 +201,7 @@ def plan_of(config: ImageTrainConfig, pictures: PictureSet) -> RunPlan:
         momentum=run.momentum,
         log_every=run.log_every,
         chunk_size=run.chunk_size,
+        world_size=world_size,
     )
 
 

@@ -25,8 +25,8 @@ def on_ranks(work: Callable[..., Any], folder: Path, *arguments: Any, ranks: int
         ranks: How many processes.
     """
     context = multiprocessing.get_context("forkserver")
-    # Torch is imported once, by the server that the ranks are forked from, and not by each of them.
-    context.set_forkserver_preload(["torch", "torch.distributed"])
+    # Imported once, by the server that the ranks are forked from, and not by each of them: seconds.
+    context.set_forkserver_preload(["torch.distributed", "twinlens.training.train_images"])
     processes = [context.Process(target=_rank, args=(work, folder, rank, ranks, arguments)) for rank in range(ranks)]
     for process in processes:
         process.start()

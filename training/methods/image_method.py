@@ -16,6 +16,7 @@ from twinlens.training.collapse.monitor import CollapseMonitor
 from twinlens.training.data.picture_batch import PictureBatch
 from twinlens.training.methods.run_plan import RunPlan
 from twinlens.training.modules.backbone import Backbone
+from twinlens.training.modules.gather import gather_with_gradients
 from twinlens.training.optimiser import Schedule, optimiser_of
 
 
@@ -51,6 +52,10 @@ class ImageMethod(pl.LightningModule):
     # How many full crops of a picture a step takes; None: any number.
     wanted_global_views: ClassVar[int | None] = 2
     takes_local_views: ClassVar[bool] = False
+    # Whether `train.chunk_size` is heeded.
+    encodes_in_chunks: ClassVar[bool] = False
+    # Whether ranks share the statistics of batch norm; not where a method wants them apart.
+    global_batch_norm: ClassVar[bool] = True
     # Whether equal embeddings of all pictures are a failure.
     can_collapse: ClassVar[bool] = True
 
@@ -119,7 +124,9 @@ class ImageMethod(pl.LightningModule):
         output = self.step(self.augmenter(batch.pixels_nhwc, batch.number), batch)
         values = {"loss": output.loss, **output.values}
         if self._monitor is not None and self._is_reported():
-            seen = self._monitor.see(self.global_step + 1, tuple(each.detach() for each in output.embeddings))
+            # Of all ranks, so that they stop together.
+            embeddings = tuple(gather_with_gradients(each.detach()) for each in output.embeddings)
+            seen = self._monitor.see(self.global_step + 1, embeddings)
             values |= {name: torch.tensor(value) for name, value in seen.items()}
         return values
 

@@ -50,6 +50,12 @@ def sum_over_ranks(own: Tensor) -> Tensor:
     return total
 
 
+@torch.no_grad()
+def mean_over_ranks(own: Tensor) -> Tensor:
+    """The mean of a tensor over all ranks, without gradients; itself outside a distributed run."""
+    return own if world_size() == 1 else _summed(own) / world_size()
+
+
 class _Gather(torch.autograd.Function):
     @staticmethod
     def forward(own: Tensor) -> Tensor:
