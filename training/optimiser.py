@@ -57,7 +57,8 @@ def optimiser_of(
     if name == "adamw":
         return torch.optim.AdamW(groups, lr=learning_rate, fused=True)
     if name == "sgd":
-        return torch.optim.SGD(groups, lr=learning_rate, momentum=momentum, fused=True)
+        # Not fused: that fails when a parameter that rested at first (SwAV's prototypes) joins those with momentum.
+        return torch.optim.SGD(groups, lr=learning_rate, momentum=momentum, foreach=True)
     from timm.optim.lars import Lars  # noqa: PLC0415 - seconds, and only here
 
     return Lars(groups, lr=learning_rate, momentum=momentum)
