@@ -50,7 +50,7 @@ class _Streak:
         return self.looks >= _LOOKS and step - self.since >= patience
 
 
-class _Watched:
+class Watched:
     """One measure and how long it has been low.
 
     A value is low below `floor`. It has fallen if it is also near what a collapse gives, `least`, by its distance at
@@ -66,6 +66,7 @@ class _Watched:
         self._fallen = _Streak()
 
     def has_collapsed(self, step: int, value: float, patience: int) -> bool:
+        """Takes the value of a look, and tells whether it has been too low for too long."""
         self._best = max(self._best, value)
         height = self._best - self._least
         low = value < self._floor
@@ -97,8 +98,8 @@ class CollapseMonitor:
             raise ValueError("patience must not be negative")
         self._causes = causes
         self._patience = patience
-        self._spread = _Watched(floor=_LOW_SPREAD, least=0.0, chance=1e-3)
-        self._directions = _Watched(floor=_LOW_DIRECTIONS, least=1.0, chance=0.25)
+        self._spread = Watched(floor=_LOW_SPREAD, least=0.0, chance=1e-3)
+        self._directions = Watched(floor=_LOW_DIRECTIONS, least=1.0, chance=0.25)
 
     def see(self, step: int, embeddings: tuple[Tensor, ...]) -> dict[str, float]:
         """Looks at one step's embeddings.
