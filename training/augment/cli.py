@@ -15,6 +15,7 @@ from twinlens.training.config import ConfigError
 
 if TYPE_CHECKING:
     from twinlens.training.augment.recipe import AugmentRecipe
+    from twinlens.training.data.picture_set import PictureSet
 
 augment = typer.Typer(no_args_is_help=True, help="Look at what a method does to pictures before it sees them.")
 
@@ -26,9 +27,6 @@ def _group() -> None:
 
 @augment.command()
 def preview(
-    images: Annotated[
-        Path, typer.Option("--images", metavar="PATH", help="Pictures, as for training: a folder, a list, or shards.")
-    ],
     out: Annotated[Path, typer.Option("--out", metavar="SHEET.PNG", help="The contact sheet to write.")],
     method: Annotated[
         str,
@@ -36,6 +34,10 @@ def preview(
     ] = "simclr",
     config: Annotated[
         Path | None, typer.Argument(metavar="[FILE.TOML]", help="A run's file over the method's recipe, as for train.")
+    ] = None,
+    images: Annotated[
+        Path | None,
+        typer.Option("--images", metavar="PATH", help="Pictures, as for train: a folder, a list, or shards."),
     ] = None,
     settings: Annotated[
         list[str] | None,
@@ -57,14 +59,11 @@ def preview(
     Also tells what the recipe does at its size, and what it changes for small pictures.
     """
     with for_people():
-        recipe = _recipe(method, config, images, settings or (), ablate)
         _check_writable(out)
+        recipe, found = _read(method, config, images, settings or (), ablate, pictures)
         from twinlens.training.augment.description import describe
         from twinlens.training.augment.preview import contact_sheet
-        from twinlens.training.data.picture_sources import load_pictures
-        from twinlens.training.train_images import stored_side
 
-        found = load_pictures(images, side=stored_side(recipe.size), smallest=recipe.size, limit=pictures)
         sheet = contact_sheet(recipe, found.pixels_nhwc, draws=draws, seed=seed, mode="exact" if exact else "batched")
     try:
         sheet.save(out)
@@ -75,22 +74,35 @@ def preview(
     typer.echo(f"{out}: {len(found)} picture(s), {sheet.width} x {sheet.height} pixels")
 
 
-def _recipe(
-    method: str, config: Path | None, images: Path, settings: Sequence[str], ablate: Ablation | None
-) -> AugmentRecipe:
+def _read(
+    method: str,
+    config: Path | None,
+    images: Path | None,
+    settings: Sequence[str],
+    ablate: Ablation | None,
+    limit: int,
+) -> tuple[AugmentRecipe, PictureSet]:
+    from twinlens.training.train_images import load, stored_side
+
     if not method.endswith(".toml"):
         from twinlens.training.image_config import read_image_config
 
-        return read_image_config(method, config, pictures=images, settings=settings, ablate=ablate).augment
+        run = read_image_config(method, config, pictures=images, settings=settings, ablate=ablate)
+        few = run.model_copy(update={"data": run.data.model_copy(update={"limit": limit})})
+        return run.augment, load(few, run.data.path)
     if config is not None or settings:
         raise ConfigError(
-            "a file of its own stands alone: name the method first to lay a file or --set over its recipe"
+            "a file alone is the whole recipe: name a method first to lay a file or --set over its recipe"
         )
+    if images is None:
+        raise ConfigError("name the pictures with --images")
     from twinlens.training.augment.ablation import ablated
     from twinlens.training.augment.recipe_file import read_recipe
+    from twinlens.training.data.picture_sources import load_pictures
 
     recipe = read_recipe(Path(method))
-    return recipe if ablate is None else ablated(recipe, ablate)
+    found = load_pictures(images, side=stored_side(recipe.size), smallest=recipe.size, limit=limit)
+    return (recipe if ablate is None else ablated(recipe, ablate)), found
 
 
 def _check_writable(out: Path) -> None:

@@ -27,7 +27,7 @@ def adjust_contrast(pixels_nhcw: Tensor, factors: Tensor) -> Tensor:
     """Away from, or towards, the picture's mean brightness."""
     # The mean of a weighted sum is the weighted sum of the means.
     means = pixels_nhcw.mean(dim=(1, 3))
-    mean = (means * torch.tensor(_LUMA, device=means.device)).sum(dim=1)
+    mean = (means * means.new_tensor(_LUMA)).sum(dim=1)
     return (pixels_nhcw * _wide(factors)).add_(_wide(mean * (1 - factors))).clamp_(0, 1)
 
 

@@ -1,0 +1,93 @@
+"""`twinlens augment preview`: a sheet, a description, and one line for what is wrong."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+from typer.testing import CliRunner
+
+from tests.training.augment.test_augmenter import pictures
+from tests.training.augment.test_recipe import shipped
+from twinlens.training.augment.cli import augment
+from twinlens.training.augment.preview import contact_sheet
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    photos = tmp_path / "photos"
+    photos.mkdir()
+    for number, pixels in enumerate(pictures(4, 80).numpy()):
+        Image.fromarray(pixels).save(photos / f"{number}.png")
+    return photos
+
+
+def preview(*arguments: str | Path) -> tuple[int, str]:
+    result = CliRunner().invoke(augment, ["preview", *map(str, arguments)])
+    # The `twinlens` command tells what a command raises for people in one line.
+    return result.exit_code, result.output if result.exception is None else str(result.exception)
+
+
+def test_a_sheet_has_a_row_per_picture_and_a_column_per_view() -> None:
+    stored = pictures(3, 32).numpy()
+    sheet = contact_sheet(shipped("swav", 32), stored, draws=2)
+    assert sheet.size == (4 + 17 * 100, 20 + 3 * 100)
+    shown = np.asarray(sheet)[20:116, 4:100]
+    wanted = np.asarray(Image.fromarray(stored[0]).resize((96, 96), Image.Resampling.BICUBIC))
+    assert np.array_equal(shown, wanted)
+
+
+def test_the_sheet_shows_what_a_run_with_the_same_seed_would_see() -> None:
+    stored = pictures(2, 32).numpy()
+    sheets = [np.asarray(contact_sheet(shipped("simclr", 32), stored, seed=seed)) for seed in (0, 0, 1)]
+    assert np.array_equal(sheets[0], sheets[1])
+    assert not np.array_equal(sheets[0], sheets[2])
+
+
+@pytest.mark.parametrize("extra", [[], ["--exact"], ["--ablate", "crop"]])
+def test_the_command_writes_a_sheet_and_says_what_is_done(folder: Path, tmp_path: Path, extra: list[str]) -> None:
+    out = tmp_path / "sheet.png"
+    code, text = preview("simclr", "--images", folder, "--out", out, "--set", "augment.size=32", *extra)
+    assert code == 0, text
+    assert "views 1-2: 32 px bicubic, crop 0.08-1 of the area, flip 0.5" in text
+    assert ("jitter" in text.splitlines()[0]) == (extra != ["--ablate", "crop"])
+    assert "at 32 px, below 48: no blur" in text
+    with Image.open(out) as sheet:
+        assert sheet.size == (4 + 5 * 100, 20 + 4 * 100)
+
+
+def test_a_file_with_a_section_of_its_own_is_a_recipe(folder: Path, tmp_path: Path) -> None:
+    file = tmp_path / "mine.toml"
+    file.write_text("[augment]\nsize = 40\n[[augment.views]]\ncount = 1\nflip = 1.0\n", encoding="utf-8")
+    code, text = preview(file, "--images", folder, "--out", tmp_path / "sheet.png")
+    assert code == 0, text
+    assert "view 1: 40 px bilinear, whole picture, flip 1" in text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["simclr", "--images", "nowhere"], "no pictures at nowhere"),
+        (["simclear", "--images", "PHOTOS"], "there is no method 'simclear'"),
+        (["nowhere.toml", "--images", "PHOTOS"], "no configuration at nowhere.toml"),
+        (["EMPTY.toml", "--images", "PHOTOS"], "has no section [augment]"),
+        (["WRONG.toml", "--images", "PHOTOS"], "augment.views.0.flip"),
+        (["simclr", "--images", "PHOTOS", "--set", "augment.blurr=1"], "unknown key augment.blurr"),
+        (["simclr", "--images", "PHOTOS", "--set", "augment.size=128"], "smaller than the crop of 128"),
+        (["simclr", "--images", "PHOTOS", "--out", "sheet.txt"], "must end in .png"),
+        (["simclr", "--images", "PHOTOS", "--out", "nowhere/sheet.png"], "there is no folder nowhere"),
+    ],
+)
+def test_what_is_wrong_is_said_in_one_line(
+    folder: Path, tmp_path: Path, arguments: list[str], words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("EMPTY.toml").write_text("[train]\nsteps = 1\n", encoding="utf-8")
+    Path("WRONG.toml").write_text("[augment]\n[[augment.views]]\nflip = 2\n", encoding="utf-8")
+    given = [str(folder) if each == "PHOTOS" else each for each in arguments]
+    code, text = preview(*given, *([] if "--out" in given else ["--out", "sheet.png"]))
+    assert code == 1
+    assert words in text
+    assert "\n" not in text
