@@ -79,4 +79,4 @@ def accuracy(votes_mc: Tensor, labels: Tensor) -> float:
         raise ValueError(f"scores {tuple(votes_mc.shape)} and labels {tuple(labels.shape)} must be (m, c) and (m,)")
     own = votes_mc.gather(1, labels[:, None])
     others = votes_mc.scatter(1, labels[:, None], float("-inf"))
-    return float((own > others.amax(dim=1, keepdim=True)).float().mean())
+    return float((own > others.amax(dim=1, keepdim=True)).double().mean())

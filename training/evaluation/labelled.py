@@ -49,7 +49,10 @@ def labelled(pictures: PictureSet, classes: tuple[str, ...] | None = None) -> La
     """
     rows = np.flatnonzero(pictures.labels != UNLABELLED)
     if not len(rows):
-        raise DataError(f"{_first(pictures)} and all others have no class: put the pictures in one folder per class")
+        example = f", {pictures.names[0]} for one" if pictures.names else ""
+        raise DataError(
+            f"no picture has a class{example}: put them in one folder per class, or name a list with labels"
+        )
     own = pictures.classes
     wanted = own if classes is None else classes
     if len(wanted) < 2:
@@ -82,7 +85,3 @@ def stratified(labels: NDArray[np.int64], share: float, seed: int) -> NDArray[np
         order = np.random.default_rng((seed, label)).permutation(rows)
         chosen.append(order[: max(1, round(share * len(rows)))])
     return np.sort(np.concatenate(chosen))
-
-
-def _first(pictures: PictureSet) -> str:
-    return pictures.names[0] if pictures.names else "the set"

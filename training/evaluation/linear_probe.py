@@ -15,7 +15,7 @@ from twinlens.training.evaluation.knn import accuracy
 from twinlens.training.evaluation.labelled import stratified
 
 # Swept when none is given; the best on a held-out tenth of the training features is kept (as in CLIP, appendix A.3).
-PENALTIES = (1e-5, 1e-4, 1e-3, 1e-2, 1e-1)
+PENALTIES = (1e-4, 1e-3, 1e-2, 1e-1, 1.0)
 _HELD_OUT = 0.1
 _ITERATIONS = 200
 

@@ -43,6 +43,10 @@ class FineTuning:
     learning_rate: float = 3e-4
     weight_decay: float = 0.05
 
+    def steps(self, pictures: int) -> int:
+        """How many steps so many pictures get."""
+        return max(self.least_steps, self.epochs * math.ceil(pictures / min(self.batch_size, pictures)))
+
 
 @dataclass(frozen=True)
 class LowShot:
@@ -122,7 +126,7 @@ def _fine_tune(
     group = ViewGroup(count=1, crop_scale=(0.1, 1.0), crop_ratio=(3 / 4, 4 / 3), flip=0.5)
     augment = Augmenter(AugmentRecipe(size=size, views=(group,)), preprocess.mean, preprocess.std, seed)
     batch = min(how.batch_size, len(few))
-    steps = max(how.least_steps, how.epochs * math.ceil(len(few) / batch))
+    steps = how.steps(len(few))
     optimiser = optimiser_of(
         "adamw", [model], learning_rate=how.learning_rate, weight_decay=how.weight_decay, momentum=0.0
     )

@@ -1,0 +1,97 @@
+"""`twinlens probe`: what an image encoder has learnt, on labelled pictures."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from twinlens.client.commands.options import AsJson
+from twinlens.training.command_line import for_people
+
+if TYPE_CHECKING:
+    from twinlens.training.evaluation.probe import Probed, ProbeResult
+
+
+def probe(
+    source: Annotated[
+        Path,
+        typer.Argument(metavar="CHECKPOINT|RUN", help="What `twinlens train METHOD` wrote: the file or its folder."),
+    ],
+    train: Annotated[
+        Path, typer.Option("--train", metavar="PATH", help="Labelled pictures: a folder per class, a list, or shards.")
+    ],
+    test: Annotated[
+        Path | None,
+        typer.Option("--test", metavar="PATH", help="Held-out ones. Default: a fifth of every class of --train."),
+    ] = None,
+    low_shot: Annotated[
+        bool, typer.Option("--low-shot", help="Also fine-tune on 1 % and on 10 % of the training pictures (minutes).")
+    ] = False,
+    maps: Annotated[
+        bool, typer.Option("--map", help="Also draw the test pictures where their embeddings lie.")
+    ] = False,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", metavar="DIR", help="Write a report here: report.html, probe.json, and the pictures."),
+    ] = None,
+    k: Annotated[int, typer.Option("--k", min=1, help="Neighbours that vote.")] = 20,
+    temperature: Annotated[float, typer.Option(min=0.001, help="Of the neighbours' weights.")] = 0.07,
+    limit: Annotated[int | None, typer.Option(min=2, help="Take at most so many pictures of either.")] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Of every random choice.")] = 0,
+    as_json: AsJson = False,
+) -> None:
+    """Measure what an image encoder has learnt: nearest neighbours, a linear probe, few-shot fine-tuning, its maps."""
+    from twinlens.client.commands.output import print_json
+    from twinlens.training.config import ConfigError
+
+    with for_people():
+        if maps and out is None:
+            raise ConfigError("--map draws pictures: name a folder for them with --out")
+        from twinlens.training.evaluation.probe import SHARES, ProbeRequest
+        from twinlens.training.evaluation.probe import probe as run
+        from twinlens.training.progress import lines_or_bar
+
+        request = ProbeRequest(
+            source=source,
+            train=train,
+            test=test,
+            shares=SHARES if low_shot else (),
+            k=k,
+            temperature=temperature,
+            limit=limit,
+            seed=seed,
+        )
+        if out is not None and out.exists() and not out.is_dir():
+            raise ConfigError(f"{out} is a file; name a folder for the report")
+        probed = run(request, lines_or_bar)
+        if out is not None:
+            _write(probed, source, out, maps=maps, seed=seed)
+    if as_json:
+        print_json(probed.result.summary())
+        return
+    _tell(probed.result, out)
+
+
+def _write(probed: Probed, source: Path, out: Path, *, maps: bool, seed: int) -> None:
+    from twinlens.training.evaluation.report_folder import write_report
+
+    write_report(probed, source, out, maps=maps, seed=seed)
+
+
+def _tell(result: ProbeResult, out: Path | None) -> None:
+    from rich.table import Table
+
+    from twinlens.client.commands.output import print_table
+    from twinlens.training.evaluation.report import measures
+
+    if result.unreadable:
+        first, reason = next(iter(result.unreadable.items()))
+        typer.echo(f"left out {len(result.unreadable)} unusable picture(s); the first is {first}: {reason}", err=True)
+    table = Table("measure", "value")
+    for name, value in measures(result):
+        table.add_row(name, value)
+    print_table(table)
+    if out is not None:
+        typer.echo(f"{out / 'report.html'}")
