@@ -17,9 +17,12 @@ from torch import nn
 
 from twinlens.encoders.manifest import Lineage, PreprocessSpec, TextSpec
 from twinlens.index.durable import sync
+from twinlens.training.config import ConfigError
 from twinlens.training.errors import TrainingRoomError, first_line
 
 CHECKPOINT_FORMAT = 1
+# The least image tower that open_clip builds, where another one takes its place.
+_PLACEHOLDER = {"image_size": 1, "patch_size": 1, "layers": 1, "width": 1, "head_width": 1}
 
 
 class CheckpointError(TrainingRoomError):
@@ -31,7 +34,8 @@ class DualEncoderSpec:
     """What a dual encoder is, apart from its weights.
 
     Attributes:
-        model_cfg: An open_clip model configuration (`embed_dim`, `vision_cfg`, `text_cfg`, …).
+        model_cfg: An open_clip model configuration (`embed_dim`, `vision_cfg`, `text_cfg`, …). Where `vision_cfg` has a
+            `backbone` (see `BackboneConfig`), that one stands in the place of open_clip's image tower.
         preprocess: From decoded RGB to the image tower's input.
         text: From a string to the text tower's input.
         tokenizer_json: The text of the Hugging Face `tokenizers` file.
@@ -77,11 +81,28 @@ def build_model(spec: DualEncoderSpec) -> nn.Module:
     # The weights come from the checkpoint: pretrained parts would be downloaded only to be overwritten.
     cfg.setdefault("vision_cfg", {})["timm_model_pretrained"] = False
     cfg.setdefault("text_cfg", {})["hf_model_pretrained"] = False
+    tower = None
+    if "backbone" in cfg["vision_cfg"]:
+        tower = _backbone_tower(cfg, spec)
+        cfg["vision_cfg"] = _PLACEHOLDER
     try:
         model: nn.Module = (CustomTextCLIP if custom_text else CLIP)(**cfg)
     except (TypeError, ValueError, KeyError, AssertionError, RuntimeError) as error:
         raise CheckpointError(f"open_clip cannot build the model {spec.name!r}: {first_line(error)}") from error
+    if tower is not None:
+        model.visual = tower
     return model
+
+
+def _backbone_tower(cfg: Mapping[str, Any], spec: DualEncoderSpec) -> nn.Module:
+    from twinlens.training.modules.backbone import BackboneConfig, build_backbone  # noqa: PLC0415 - only for these
+    from twinlens.training.modules.projected_backbone import ProjectedBackbone  # noqa: PLC0415
+
+    try:
+        backbone = build_backbone(BackboneConfig.model_validate(cfg["vision_cfg"]["backbone"]), spec.preprocess.size)
+        return ProjectedBackbone(backbone, int(cfg["embed_dim"]))
+    except (ConfigError, ValidationError, ValueError, TypeError, KeyError) as error:
+        raise CheckpointError(f"the image tower of {spec.name!r} cannot be built: {first_line(error)}") from error
 
 
 def save_checkpoint(path: Path, spec: DualEncoderSpec, model: nn.Module, meta: CheckpointMeta) -> None:

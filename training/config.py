@@ -52,6 +52,8 @@ class ModelConfig(Frozen):
     a checkpoint, with its architecture, preprocessing and tokenizer.
 
     Attributes:
+        image_checkpoint: An image encoder that a method on pictures alone has trained: it becomes the image tower, with
+            a fresh projection on top and its own preprocessing; `config` then has no `vision_cfg`.
         name: What a person calls the model; None: "clip", or what the checkpoint is called.
         vocabulary_size: Of the tokenizer learned from the captions.
         position_std: Spread of the positions that a ResNet's attention pool starts with; None: open_clip's.
@@ -63,6 +65,7 @@ class ModelConfig(Frozen):
     open_clip: str | None = None
     config: dict[str, Any] | None = None
     from_checkpoint: Path | None = None
+    image_checkpoint: Path | None = None
     vocabulary_size: int = Field(default=4096, ge=259)
     position_std: float | None = Field(default=None, gt=0)
     mean: tuple[float, float, float] = (0.48145466, 0.4578275, 0.40821073)
@@ -76,6 +79,14 @@ class ModelConfig(Frozen):
         kept = {"vocabulary_size", "position_std", "mean", "std"} & self.model_fields_set
         if self.from_checkpoint is not None and kept:
             raise ValueError(f"{min(kept)} is for a model from scratch; a checkpoint keeps its own")
+        if self.image_checkpoint is not None:
+            if self.from_checkpoint is not None:
+                raise ValueError("from_checkpoint has an image tower already; leave image_checkpoint out")
+            own = {"position_std", "mean", "std"} & self.model_fields_set
+            if own:
+                raise ValueError(f"{min(own)} is for an image tower from scratch; image_checkpoint keeps its own")
+            if self.config is not None and self.config.get("vision_cfg"):
+                raise ValueError("config.vision_cfg is for an image tower from scratch; image_checkpoint has its own")
         return self
 
 
@@ -198,7 +209,8 @@ def _resolve(config: TrainConfig, folder: Path) -> TrainConfig:
     data = config.data
     if isinstance(data, CaptionsData):
         data = data.model_copy(update={"path": at(data.path), "images": at(data.images)})
-    model = config.model.model_copy(update={"from_checkpoint": at(config.model.from_checkpoint)})
+    paths = ("from_checkpoint", "image_checkpoint")
+    model = config.model.model_copy(update={name: at(getattr(config.model, name)) for name in paths})
     hard = config.hard_negatives
     if hard is not None:
         hard = hard.model_copy(update={"manifest": at(hard.manifest)})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
@@ -13,6 +14,8 @@ from twinlens.encoders.manifest import PreprocessSpec, TextSpec
 from twinlens.training.checkpoint import DualEncoderSpec, build_model, load_checkpoint
 from twinlens.training.config import ConfigError, ModelConfig
 from twinlens.training.data.vocabulary import learn_tokenizer
+from twinlens.training.image_checkpoint import load_image_checkpoint
+from twinlens.training.modules.backbone import Backbone
 from twinlens.training.modules.positions import spread_positions
 
 
@@ -25,12 +28,14 @@ class Scratch:
         model_cfg: An open_clip model configuration.
         preprocess: From decoded RGB to the image tower's input.
         step: Optimiser steps behind the weights.
+        backbone: Trained weights for the image tower's backbone, where there are some.
     """
 
     config: ModelConfig
     model_cfg: dict[str, Any]
     preprocess: PreprocessSpec
     step: int = 0
+    backbone: Backbone | None = None
 
     def build(self, captions: Sequence[str]) -> tuple[DualEncoderSpec, nn.Module]:
         """Learns the vocabulary, then builds towers of its size.
@@ -53,7 +58,9 @@ class Scratch:
         except ValidationError as error:
             raise ConfigError(f"model.config.text_cfg.context_length: {error.errors()[0]['msg']}") from error
         spec = DualEncoderSpec(model_cfg, self.preprocess, text, tokenizer_json, self.config.name or "clip")
-        model = build_model(spec)
+        model: Any = build_model(spec)
+        if self.backbone is not None:
+            model.visual.backbone.load_state_dict(self.backbone.state_dict())
         if self.config.position_std is not None:
             try:
                 spread_positions(model, self.config.position_std)
@@ -103,11 +110,12 @@ def start_of(config: ModelConfig) -> Scratch | Parent:
         model_cfg = open_clip.get_model_config(config.open_clip)
         if model_cfg is None:
             raise ConfigError(f"open_clip knows no model {config.open_clip!r}")
+    if config.image_checkpoint is not None:
+        return _from_image_encoder(config, config.image_checkpoint, model_cfg)
     parts = [model_cfg.get("vision_cfg"), model_cfg.get("text_cfg")]
     if "embed_dim" not in model_cfg or not all(isinstance(part, dict) for part in parts):
         raise ConfigError("model.config must have embed_dim, vision_cfg and text_cfg, the last two tables")
-    if "hf_model_name" in model_cfg["text_cfg"]:
-        raise ConfigError("towers of Hugging Face cannot be trained from scratch here; name another model")
+    _refuse_hugging_face(model_cfg)
     size = model_cfg["vision_cfg"].get("image_size", 224)
     if not isinstance(size, int):
         raise ConfigError(f"model.config.vision_cfg.image_size must be one number, found {size!r}")
@@ -117,3 +125,17 @@ def start_of(config: ModelConfig) -> Scratch | Parent:
         first = error.errors()[0]
         raise ConfigError(f"model: {first.get('ctx', {}).get('error') or first['msg']}") from error
     return Scratch(config, model_cfg, preprocess)
+
+
+def _from_image_encoder(config: ModelConfig, path: Path, model_cfg: dict[str, Any]) -> Scratch:
+    spec, backbone, _ = load_image_checkpoint(path)
+    if "embed_dim" not in model_cfg or not isinstance(model_cfg.get("text_cfg"), dict):
+        raise ConfigError("model.config must have embed_dim and text_cfg, the last a table")
+    _refuse_hugging_face(model_cfg)
+    vision_cfg = {"image_size": spec.preprocess.size, "backbone": spec.backbone.model_dump(mode="json")}
+    return Scratch(config, {**model_cfg, "vision_cfg": vision_cfg}, spec.preprocess, backbone=backbone)
+
+
+def _refuse_hugging_face(model_cfg: dict[str, Any]) -> None:
+    if "hf_model_name" in model_cfg["text_cfg"]:
+        raise ConfigError("towers of Hugging Face cannot be trained from scratch here; name another model")

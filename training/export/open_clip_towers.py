@@ -64,10 +64,10 @@ def open_clip_towers(
     image_export = ImageExport(
         module=ImageTowerModule(model),
         preprocess=preprocess,
-        architecture=str(vision_cfg.get("timm_model_name") or type(model.visual).__name__),
+        architecture=_timm_name(vision_cfg) or type(model.visual).__name__,
         pooling=_image_pooling(vision_cfg),
         # timm towers keep their own activation whatever quick_gelu says.
-        activation="" if vision_cfg.get("timm_model_name") else _activation(model_cfg, vision_cfg),
+        activation="" if _timm_name(vision_cfg) else _activation(model_cfg, vision_cfg),
     )
     hugging_face = text_cfg.get("hf_model_name")
     text_export = TextExport(
@@ -121,8 +121,12 @@ def _embedding(output: Tensor | tuple[Tensor, ...]) -> Tensor:
     return output[0] if isinstance(output, tuple) else output
 
 
+def _timm_name(vision_cfg: dict[str, Any]) -> str:
+    return str((vision_cfg.get("backbone") or {}).get("timm") or vision_cfg.get("timm_model_name") or "")
+
+
 def _image_pooling(vision_cfg: dict[str, Any]) -> str:
-    if vision_cfg.get("timm_model_name"):
+    if _timm_name(vision_cfg):
         return str(vision_cfg.get("timm_pool") or "the model's own")
     if isinstance(vision_cfg.get("layers"), list) or vision_cfg.get("attentional_pool"):
         return "attention"
