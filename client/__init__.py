@@ -5,10 +5,13 @@ from __future__ import annotations
 from twinlens.client.aio import AsyncClient
 from twinlens.client.client import Client
 from twinlens.client.errors import TwinlensError
+from twinlens.client.example_calls import PreparedExamples
 from twinlens.client.types import (
     Classification,
     Collection,
     EmbedBatch,
+    ExampleError,
+    Examples,
     Hit,
     ImageInput,
     Item,
@@ -31,6 +34,8 @@ __all__ = [
     "Client",
     "Collection",
     "EmbedBatch",
+    "ExampleError",
+    "Examples",
     "Hit",
     "ImageInput",
     "Item",
@@ -41,6 +46,7 @@ __all__ = [
     "ModelInfo",
     "NewItem",
     "Part",
+    "PreparedExamples",
     "QueryInput",
     "QueryResult",
     "TwinlensError",

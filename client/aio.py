@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from typing import Any, Self, TypeVar
 
 import grpc
@@ -11,7 +11,7 @@ import grpc.aio
 import numpy as np
 from numpy.typing import NDArray
 
-from twinlens.client import calls, types
+from twinlens.client import calls, example_calls, types
 from twinlens.client.channel import (
     TIMEOUT_S,
     WRITE_TIMEOUT_S,
@@ -153,20 +153,32 @@ class AsyncClient:
     async def classify(
         self,
         images: Iterable[types.ImageInput],
-        labels: Sequence[str],
+        labels: Sequence[str] = (),
         *,
+        examples: example_calls.ExampleInput | None = None,
         templates: Sequence[str] | None = None,
         top_k: int = 0,
         multi_label: bool = False,
     ) -> list[types.Classification]:
-        """Labels pictures by text alone; see `Client.classify`.
+        """Labels pictures by text alone, or by examples; see `Client.classify`.
 
         Example:
             >>> (result,) = await client.classify(["cat.jpg"], ["cat", "dog"])
         """
         return await self._run(
-            calls.classify(images, labels, templates=templates, top_k=top_k, multi_label=multi_label)
+            example_calls.classify(images, labels, examples, templates=templates, top_k=top_k, multi_label=multi_label)
         )
+
+    async def prepare_examples(
+        self, examples: types.Examples | Mapping[str, Iterable[types.ImageInput]]
+    ) -> example_calls.PreparedExamples:
+        """Embeds the pictures of examples; see `Client.prepare_examples`.
+
+        Example:
+            >>> prepared = await client.prepare_examples({"cat": ["tom.jpg"], "dog": ["rex.jpg"]})
+            >>> await client.classify(["cat.jpg"], examples=prepared)
+        """
+        return await self._run(example_calls.prepare(examples))
 
     async def create_collection(self, collection: str, *, exist_ok: bool = False) -> types.Collection:
         """Creates a collection; see `Client.create_collection`.

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from twinlens.client import convert, types
 from twinlens.client.errors import TwinlensError, invalid
-from twinlens.client.images import read_image
+from twinlens.client.images import MAX_IMAGE_BYTES, read_image
 from twinlens.client.metadata import check_text
 from twinlens.client.split import split
 from twinlens.v1 import classification_pb2, collection_pb2, embedding_pb2, model_pb2, search_pb2
@@ -52,12 +52,12 @@ Plan: TypeAlias = Generator[Call, Any, R]
 
 def embed_images(images: Iterable[types.ImageInput]) -> Plan[types.EmbedBatch]:
     """Embeds pictures, those that can be read."""
-    return _embed(_image_input(image) for image in _several(images, "images"))
+    return _embed(_image_input(image) for image in several(images, "images"))
 
 
 def embed_texts(texts: Iterable[str]) -> Plan[types.EmbedBatch]:
     """Embeds texts."""
-    return _embed(_text_input(text) for text in _several(texts, "texts"))
+    return _embed(_text_input(text) for text in several(texts, "texts"))
 
 
 def _image_input(image: types.ImageInput) -> embedding_pb2.EmbedInput | types.ItemError:
@@ -116,7 +116,7 @@ def search_batch(
         raise invalid(f"top_k must be at least 1, not {top_k}")
     max_count = max(1, min(MAX_QUERIES, MAX_HITS // top_k))
     results: list[types.QueryResult] = []
-    wires = (_query(query) for query in _several(queries, "queries"))
+    wires = (_query(query) for query in several(queries, "queries"))
     for batch in split(wires, _size, max_count=max_count, max_bytes=MAX_BYTES):
         start = len(results)
         errors: dict[int, types.ItemError] = {}
@@ -170,14 +170,20 @@ def classify(
     templates: Sequence[str] | None,
     top_k: int,
     multi_label: bool,
+    examples: classification_pb2.ExampleSet | None = None,
+    label_count: int = 0,
 ) -> Plan[list[types.Classification]]:
-    """Labels pictures, those that can be read."""
-    if isinstance(labels, str) or not labels:
-        raise invalid("labels is a list of at least one text")
-    scores_each = min(top_k, len(labels)) if top_k > 0 else len(labels)
+    """Labels pictures, those that can be read; by `examples` where these are given, of at most `label_count` labels."""
+    if examples is None and (isinstance(labels, str) or not labels):
+        raise invalid("labels is a list of at least one text; or give examples")
+    count = len(labels) or label_count
+    scores_each = min(top_k, count) if top_k > 0 else count
     max_count = max(1, min(MAX_INPUTS, MAX_SCORES // scores_each))
+    room = MAX_IMAGE_BYTES - (examples.ByteSize() if examples is not None else 0)
+    if room < MAX_BYTES:
+        raise invalid("the examples are too many to be sent with pictures: store them in a collection, and name it")
     results: list[types.Classification] = []
-    inputs = (read_image(image) for image in _several(images, "images"))
+    inputs = (_fitting(read_image(image), room) for image in several(images, "images"))
     for batch in split(inputs, _size, max_count=max_count, max_bytes=MAX_BYTES):
         errors: dict[int, types.ItemError] = {}
         start = len(results)
@@ -189,13 +195,22 @@ def classify(
             images=[data for _, data in sent],
             labels=[check_text(label, "a label") for label in labels],
             templates=[check_text(template, "a template") for template in templates or ()],
-            top_k=min(top_k, len(labels)),
+            top_k=min(top_k, count),
             multi_label=multi_label,
+            examples=examples,
         )
         response: classification_pb2.ClassifyResponse = yield Call("classification", "Classify", request)
+        if response.examples.failures:
+            raise convert.error_of_examples(response.examples.failures)
         for (position, _), result in zip(sent, response.results, strict=True):
             results[position] = convert.classification(result)
     return results
+
+
+def _fitting(data: bytes | types.ItemError, room: int) -> bytes | types.ItemError:
+    if isinstance(data, types.ItemError) or len(data) <= room:
+        return data
+    return types.ItemError("INVALID_IMAGE", f"{len(data) / 2**20:.0f} MiB do not fit a message beside the examples")
 
 
 def create_collection(collection: str) -> Plan[types.Collection]:
@@ -280,7 +295,7 @@ def delete_items(collection: str, ids: Iterable[str]) -> Plan[int]:
     """Deletes items and counts those that existed."""
     check_text(collection, "the collection's id")
     deleted = 0
-    checked = (check_text(each, "an item's id") for each in _several(ids, "ids"))
+    checked = (check_text(each, "an item's id") for each in several(ids, "ids"))
     for batch in split(checked, len, max_count=MAX_DELETED, max_bytes=MAX_BYTES):  # up to 4 bytes a character
         request = collection_pb2.DeleteItemsRequest(collection=collection, ids=batch)
         response: collection_pb2.DeleteItemsResponse = yield Call("collection", "DeleteItems", request, True)
@@ -302,8 +317,12 @@ def get_model(name: str) -> Plan[types.Model]:
     return convert.model(response.model)
 
 
-def _several(values: Iterable[T], name: str) -> Iterable[T]:
-    """The values; one text or one picture would be taken apart letter by letter, byte by byte."""
+def several(values: Iterable[T], name: str) -> Iterable[T]:
+    """The values; one text or one picture would be taken apart letter by letter, byte by byte.
+
+    Raises:
+        TypeError: for a single text or picture.
+    """
     if isinstance(values, str | bytes):
         raise TypeError(f"{name} is a list, not a single value: put it in brackets")
     return values

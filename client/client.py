@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Self, TypeVar
 
 import grpc
 import numpy as np
 from numpy.typing import NDArray
 
-from twinlens.client import calls, types
+from twinlens.client import calls, example_calls, types
 from twinlens.client.channel import (
     TIMEOUT_S,
     WRITE_TIMEOUT_S,
@@ -178,17 +178,20 @@ class Client:
     def classify(
         self,
         images: Iterable[types.ImageInput],
-        labels: Sequence[str],
+        labels: Sequence[str] = (),
         *,
+        examples: example_calls.ExampleInput | None = None,
         templates: Sequence[str] | None = None,
         top_k: int = 0,
         multi_label: bool = False,
     ) -> list[types.Classification]:
-        """Labels pictures by text alone (zero-shot). A picture that cannot be read fails alone.
+        """Labels pictures by text alone (zero-shot), or by examples. A picture that cannot be read fails alone.
 
         Args:
             images: Paths, encoded bytes or Pillow pictures.
-            labels: 1 to 10,000 distinct labels.
+            labels: 1 to 10,000 distinct labels; none where there are examples, which bring theirs.
+            examples: Pictures of each label, `Examples`, or what `prepare_examples` made of them. Unless prepared, one
+                that cannot be used is an error that names it.
             templates: Prompts around a label, the first "{}" stands for it; default: "a photo of a {}.".
             top_k: How many labels a picture, best first; 0 means all.
             multi_label: Judge each label on its own instead of against the others.
@@ -197,8 +200,27 @@ class Client:
             >>> (result,) = client.classify(["cat.jpg"], ["cat", "dog"])
             >>> result.scores[0].label
             'cat'
+            >>> client.classify(["cat.jpg"], examples={"cat": ["tom.jpg", "kit.jpg"], "dog": ["rex.jpg"]})
         """
-        return self._run(calls.classify(images, labels, templates=templates, top_k=top_k, multi_label=multi_label))
+        return self._run(
+            example_calls.classify(images, labels, examples, templates=templates, top_k=top_k, multi_label=multi_label)
+        )
+
+    def prepare_examples(
+        self, examples: types.Examples | Mapping[str, Iterable[types.ImageInput]]
+    ) -> example_calls.PreparedExamples:
+        """Embeds the pictures of examples, to label by them again and again. One that cannot be used is named.
+
+        Raises:
+            TwinlensError: INVALID_ARGUMENT where a label has no example that can be used.
+
+        Example:
+            >>> prepared = client.prepare_examples({"cat": ["tom.jpg", "broken.jpg"], "dog": ["rex.jpg"]})
+            >>> [error.message for error in prepared.errors]
+            ['this is not a picture in a format we know']
+            >>> client.classify(["cat.jpg"], examples=prepared)
+        """
+        return self._run(example_calls.prepare(examples))
 
     def create_collection(self, collection: str, *, exist_ok: bool = False) -> types.Collection:
         """Creates a collection for the server's model.

@@ -130,6 +130,14 @@ def error_of_call(item_error: types.ItemError) -> TwinlensError:
     return TwinlensError(_REASON_CODES.get(item_error.reason, "INVALID_ARGUMENT"), item_error.message)
 
 
+def error_of_examples(failures: Sequence[classification_pb2.ExampleFailure]) -> TwinlensError:
+    """The failure of a call whose examples cannot all be used."""
+    first, more = failures[0], len(failures) - 1
+    why = error_of_call(error(first.error))
+    others = f" (and {more:,} more)" if more else ""
+    return TwinlensError(why.code, f"an example of label {first.label!r} cannot be used: {why.message}{others}")
+
+
 def model_info(wire: content_pb2.ModelInfo) -> types.ModelInfo:
     """The model behind an answer."""
     return types.ModelInfo(

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from twinlens.client.client import Client
+from twinlens.client.example_calls import PreparedExamples
 from twinlens.client.pipeline import in_order
 from twinlens.client.progress import Progress
 from twinlens.client.sinks import LabelRow, LabelSink, label_row
@@ -36,6 +37,7 @@ def label_images(
     labels: Sequence[str],
     sink: LabelSink,
     *,
+    examples: PreparedExamples | None,
     templates: Sequence[str] | None,
     top_k: int,
     multi_label: bool,
@@ -46,8 +48,9 @@ def label_images(
     Args:
         client: Who labels.
         pictures: Read lazily.
-        labels: To choose from.
+        labels: To choose from; none where there are examples.
         sink: Takes the rows.
+        examples: Label by these.
         templates: Prompts around a label; None: the server's default.
         top_k: How many labels a picture; 0 means all.
         multi_label: Judge each label on its own.
@@ -57,7 +60,12 @@ def label_images(
 
     def work(batch: list[FoundImage]) -> list[LabelRow]:
         results = client.classify(
-            [found.path for found in batch], labels, templates=templates, top_k=top_k, multi_label=multi_label
+            [found.path for found in batch],
+            labels,
+            examples=examples,
+            templates=templates,
+            top_k=top_k,
+            multi_label=multi_label,
         )
         report.truncated.update(score.label for result in results for score in result.scores if score.truncated)
         return [label_row(found, result) for found, result in zip(batch, results, strict=True)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
@@ -18,6 +18,8 @@ Modality: TypeAlias = Literal["image", "text"]
 
 # A path, encoded bytes (JPEG, PNG, …), or a Pillow picture.
 ImageInput: TypeAlias = "str | os.PathLike[str] | bytes | Image"
+
+ExampleRule: TypeAlias = Literal["prototype", "knn"]
 
 # One part, several parts to be mixed, or a text.
 QueryInput: TypeAlias = "Part | Sequence[Part] | str"
@@ -123,7 +125,7 @@ class QueryResult:
 
 @dataclass(frozen=True, slots=True)
 class LabelScore:
-    """One label of one picture: raw cosine, and the model's own probability.
+    """One label of one picture: raw cosine, and the model's own probability, or that of the examples' rule.
 
     `truncated` says that a prompt of the label was longer than the model's context and was cut.
     """
@@ -140,6 +142,53 @@ class Classification:
 
     scores: tuple[LabelScore, ...]
     error: ItemError | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Examples:
+    """What to label by instead of words: pictures, or stored items, whose labels are known.
+
+    Attributes:
+        images: Pictures of each label.
+        items: Ids of items of `collection` of each label.
+        collection: The collection's id.
+        label_key: Every item of the collection with a picture and a label under this key of its metadata is an example.
+        rule: "prototype": a picture is compared with the normalised mean of each label's vectors, and a probability is
+            softmax(cosine / temperature). "knn": the nearest examples vote with the weight exp(cosine / temperature),
+            and a probability is the share of the votes (Wu et al. 2018).
+        k: How many examples vote, 1 to 10,000; 0 means 20. For "knn".
+        temperature: From 0.001 to 100; None means 0.07.
+        text_weight: From 0 to 1: how much of a label's words is mixed into its prototype. For models that embed texts.
+
+    Example:
+        >>> client.classify(["rex.jpg"], examples=Examples(collection="pets", label_key="breed", rule="knn"))
+    """
+
+    images: Mapping[str, Iterable[ImageInput]] = field(default_factory=dict)
+    items: Mapping[str, Iterable[str]] = field(default_factory=dict)
+    collection: str = ""
+    label_key: str = ""
+    rule: ExampleRule = "prototype"
+    k: int = 0
+    temperature: float | None = None
+    text_weight: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class ExampleError:
+    """A picture that could not be used as an example.
+
+    Attributes:
+        label: Its label.
+        position: Its place among that label's pictures, from 0.
+        reason: The kind of failure, such as "INVALID_IMAGE".
+        message: One line a person understands.
+    """
+
+    label: str
+    position: int
+    reason: str
+    message: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""`twinlens label`: the pictures of a folder, labelled by text alone."""
+"""`twinlens label`: the pictures of a folder, labelled by text alone or by examples."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import Annotated
 
 import typer
 
+from twinlens.client.commands.label_by import RuleName, label_by
 from twinlens.client.commands.options import AsJson, Bundle, Local, Server
 from twinlens.client.commands.output import passed_over, print_json, print_table
 from twinlens.client.connect import connect
@@ -21,6 +22,8 @@ from twinlens.client.sinks import LabelRow, LabelSink, check_out, jsonl_line, op
 from twinlens.client.sources import Skipped, walk_images
 from twinlens.client.tables import count_table
 
+_WAY_OUT = "labelling needs none: give --bundle instead"
+
 
 def label(
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Read recursively; or a single picture.")],
@@ -30,6 +33,49 @@ def label(
     labels_file: Annotated[
         Path | None,
         typer.Option("--labels-file", metavar="FILE", help="The labels, one a line (they may hold commas)."),
+    ] = None,
+    examples: Annotated[
+        Path | None,
+        typer.Option(
+            "--examples",
+            metavar="DIR",
+            help="Label by pictures instead of words: a folder with a sub-folder for each label.",
+        ),
+    ] = None,
+    examples_collection: Annotated[
+        str | None,
+        typer.Option(
+            "--examples-collection", metavar="NAME", help="Label by the pictures of a collection; see --label-key."
+        ),
+    ] = None,
+    label_key: Annotated[
+        str | None,
+        typer.Option("--label-key", metavar="KEY", help="The key of the items' metadata that holds their label."),
+    ] = None,
+    rule: Annotated[
+        RuleName | None,
+        typer.Option(
+            "--rule",
+            help="With examples: compare with the mean of each label's (prototype), or let the nearest vote (knn). "
+            "Default: prototype.",
+        ),
+    ] = None,
+    k: Annotated[
+        int | None,
+        typer.Option("--k", metavar="N", min=1, max=10_000, help="With --rule knn: how many vote. Default: 20."),
+    ] = None,
+    temperature: Annotated[
+        float | None,
+        typer.Option("--temperature", min=0.001, max=100.0, help="With examples: lower means surer. Default: 0.07."),
+    ] = None,
+    text_weight: Annotated[
+        float | None,
+        typer.Option(
+            "--text-weight",
+            min=0.0,
+            max=1.0,
+            help="With --rule prototype: how much of a label's words is mixed in. Default: 0.",
+        ),
     ] = None,
     out: Annotated[
         Path | None,
@@ -59,19 +105,33 @@ def label(
     bundle: Bundle = None,
     as_json: AsJson = False,
 ) -> None:
-    """Label the pictures of FOLDER by text alone (zero-shot), one row a picture.
+    """Label the pictures of FOLDER by text alone (zero-shot) or by examples, one row a picture.
 
     Columns: id (the path below FOLDER), path, label, probability, cosine, labels (the best --top-k of them), error.
     Pictures that cannot be read are rows with an error; the exit code is 0 if at least one picture was labelled.
     No collection is needed: --bundle alone will do, and a --local folder that is missing is made if --bundle is given.
+    Models of pictures alone label by examples.
     """
-    choices = _labels(labels, labels_file)
+    skipped = Skipped()
+    by = label_by(
+        labels=labels,
+        labels_file=labels_file,
+        examples=examples,
+        collection=examples_collection,
+        label_key=label_key,
+        rule=rule,
+        k=k,
+        temperature=temperature,
+        text_weight=text_weight,
+        templates=template,
+        multi_label=multi_label,
+        skipped=skipped,
+    )
     if out is not None:
         try:
             check_out(out)
         except TwinlensError as error:
             raise typer.BadParameter(error.message, param_hint="--out") from None
-    skipped = Skipped()
     pictures = walk_images(folder, skipped)
     first = next(pictures, None)
     if first is None:
@@ -83,18 +143,20 @@ def label(
             server,
             local,
             bundle,
-            create=bundle is not None,
-            way_out="labelling needs none: give --bundle instead",
+            create=bundle is not None and examples_collection is None,
+            way_out=_WAY_OUT if examples_collection is None else "`twinlens ingest` makes one",
             timeout_s=None,
         ) as client,
         opened as sink,
         progress("labelled", lambda: sum(1 for _ in walk_images(folder))) as shown,
     ):
+        prepared = by.prepare(client, shown.say)
         report = label_images(
             client,
             chain([first], pictures),
-            choices,
+            by.labels,
             sink,
+            examples=prepared,
             templates=template,
             top_k=top_k,
             multi_label=multi_label,
@@ -112,6 +174,7 @@ def label(
                 "failed": report.failed,
                 "skipped_files": skipped.files,
                 "truncated_labels": sorted(report.truncated),
+                "examples": None if prepared is None else {"used": prepared.used, "failed": len(prepared.errors)},
                 "labels": dict(report.counts.most_common()),
             }
         )
@@ -121,25 +184,6 @@ def label(
         print_line(stderr_console(), f"labels longer than the model reads, which were cut: {len(report.truncated):,}")
     if left_out := passed_over(skipped):
         print_line(stderr_console(), left_out)
-
-
-def _labels(given: str | None, file: Path | None) -> list[str]:
-    if (given is None) == (file is None):
-        raise typer.BadParameter("give the labels with --labels a,b,c or with --labels-file FILE")
-    if file is not None:
-        try:
-            lines: Sequence[str] = file.read_text(encoding="utf-8-sig").splitlines()
-        except FileNotFoundError:
-            raise TwinlensError("NOT_FOUND", f"no such file: {file}") from None
-        except (OSError, UnicodeDecodeError) as error:
-            reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
-            raise TwinlensError("INVALID_ARGUMENT", f"cannot read {file}: {reason}") from None
-    else:
-        lines = (given or "").split(",")
-    labels = list(dict.fromkeys(line.strip() for line in lines if line.strip()))
-    if not labels:
-        raise typer.BadParameter("no labels given", param_hint="--labels-file" if file is not None else "--labels")
-    return labels
 
 
 @contextmanager

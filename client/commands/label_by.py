@@ -1,0 +1,136 @@
+"""What `twinlens label` labels by: words, a folder of examples, or the items of a collection."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from twinlens.client.client import Client
+from twinlens.client.errors import TwinlensError
+from twinlens.client.example_calls import PreparedExamples
+from twinlens.client.example_folder import ExampleFolder, read_example_folder
+from twinlens.client.sources import Skipped
+from twinlens.client.types import Examples
+
+
+class RuleName(StrEnum):
+    """How examples become scores."""
+
+    prototype = "prototype"
+    knn = "knn"
+
+
+@dataclass(frozen=True, slots=True)
+class LabelBy:
+    """What to label by.
+
+    Attributes:
+        labels: Words to choose from; empty where there are examples.
+        folder: Examples of each label.
+        options: The other fields of `Examples`; None where there are words.
+    """
+
+    labels: Sequence[str] = ()
+    folder: ExampleFolder | None = None
+    options: dict[str, Any] | None = None
+
+    def prepare(self, client: Client, say: Callable[[str], None]) -> PreparedExamples | None:
+        """Embeds the examples, and says which cannot be used; None where there are none."""
+        if self.options is None:
+            return None
+        pictures = self.folder.pictures if self.folder is not None else {}
+        images = {label: [each.path for each in found] for label, found in pictures.items()}
+        prepared = client.prepare_examples(Examples(images=images, **self.options))
+        if self.folder is not None and self.folder.loose:
+            say(f"pictures that lie in no sub-folder of the examples, and so have no label: {self.folder.loose:,}")
+        for label in self.folder.empty if self.folder is not None else ():
+            say(f"no pictures in sub-folder {label}: it is no label")
+        for error in prepared.errors:
+            say(f"not used as an example: {pictures[error.label][error.position].id}: {error.message}")
+        return prepared
+
+
+def label_by(
+    *,
+    labels: str | None,
+    labels_file: Path | None,
+    examples: Path | None,
+    collection: str | None,
+    label_key: str | None,
+    rule: RuleName | None,
+    k: int | None,
+    temperature: float | None,
+    text_weight: float | None,
+    templates: Sequence[str] | None,
+    multi_label: bool,
+    skipped: Skipped,
+) -> LabelBy:
+    """What the options of the command say.
+
+    Raises:
+        typer.BadParameter: where they contradict each other.
+        TwinlensError: where files or folders cannot be read.
+    """
+    ways = {
+        "--labels": labels,
+        "--labels-file": labels_file,
+        "--examples": examples,
+        "--examples-collection": collection,
+    }
+    given = [name for name, value in ways.items() if value is not None]
+    if len(given) != 1:
+        raise typer.BadParameter(
+            "give the labels in one way: --labels a,b,c or --labels-file FILE, or by pictures that show them: "
+            "--examples DIR or --examples-collection NAME --label-key KEY"
+        )
+    of_examples: dict[str, Any] = {"--rule": rule, "--k": k, "--temperature": temperature, "--text-weight": text_weight}
+    if examples is None and collection is None:
+        of_examples["--label-key"] = label_key
+        _refuse(of_examples, "is for labels by --examples or --examples-collection")
+        return LabelBy(labels=_words(labels, labels_file))
+    if (collection is None) != (label_key is None):
+        raise typer.BadParameter("--examples-collection and --label-key go together")
+    _refuse({"--multi-label": multi_label or None}, "is for labels in words; examples have their cosines")
+    if not text_weight:
+        _refuse({"--template": templates or None}, "is of use beside examples only with --text-weight")
+    if rule is not RuleName.knn:
+        _refuse({"--k": k}, "is for --rule knn")
+    else:
+        _refuse({"--text-weight": text_weight}, "is for --rule prototype")
+    options = {
+        "collection": collection or "",
+        "label_key": label_key or "",
+        "rule": (rule or RuleName.prototype).value,
+        "k": k or 0,
+        "temperature": temperature,
+        "text_weight": text_weight or 0.0,
+    }
+    return LabelBy(folder=None if examples is None else read_example_folder(examples, skipped), options=options)
+
+
+def _refuse(options: dict[str, Any], why: str) -> None:
+    for name, value in options.items():
+        if value is not None:
+            raise typer.BadParameter(f"{name} {why}")
+
+
+def _words(given: str | None, file: Path | None) -> list[str]:
+    if file is not None:
+        try:
+            lines: Sequence[str] = file.read_text(encoding="utf-8-sig").splitlines()
+        except FileNotFoundError:
+            raise TwinlensError("NOT_FOUND", f"no such file: {file}") from None
+        except (OSError, UnicodeDecodeError) as error:
+            reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
+            raise TwinlensError("INVALID_ARGUMENT", f"cannot read {file}: {reason}") from None
+    else:
+        lines = (given or "").split(",")
+    labels = list(dict.fromkeys(line.strip() for line in lines if line.strip()))
+    if not labels:
+        raise typer.BadParameter("no labels given", param_hint="--labels-file" if file is not None else "--labels")
+    return labels

@@ -1,0 +1,136 @@
+"""Labelling by examples: their pictures are embedded once, and their vectors go with every call that labels."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TypeAlias, get_args
+
+from twinlens.client import calls, types
+from twinlens.client.convert import vector
+from twinlens.client.errors import TwinlensError, invalid
+from twinlens.client.metadata import check_text
+from twinlens.v1 import classification_pb2 as pb
+
+MAX_EXAMPLES = 10_000
+MAX_LABELS = 10_000
+
+_RULES = {"prototype": pb.EXAMPLE_RULE_PROTOTYPE, "knn": pb.EXAMPLE_RULE_KNN}
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedExamples:
+    """Examples whose pictures are embedded; what `prepare_examples` makes and `classify` takes, as often as you like.
+
+    Attributes:
+        errors: The pictures that could not be used, in order.
+        used: How many examples there are, not counting those of a whole collection.
+        labels: How many labels there are at most.
+    """
+
+    errors: tuple[types.ExampleError, ...]
+    used: int
+    labels: int
+    wire: pb.ExampleSet = field(repr=False)
+
+
+ExampleInput: TypeAlias = "types.Examples | PreparedExamples | Mapping[str, Iterable[types.ImageInput]]"
+
+
+def prepare(given: types.Examples | Mapping[str, Iterable[types.ImageInput]]) -> calls.Plan[PreparedExamples]:
+    """Embeds the examples' pictures, those that can be read."""
+    examples = given if isinstance(given, types.Examples) else types.Examples(images=given)
+    wire = _options(examples)
+    owners: list[tuple[str, int]] = []
+    batch = yield from calls.embed_images(_pictures(examples.images, owners))
+    errors: list[types.ExampleError] = []
+    for row, (label, position) in enumerate(owners):
+        if (why := batch.errors.get(row)) is not None:
+            errors.append(types.ExampleError(label, position, why.reason, why.message))
+        else:
+            wire.examples.append(pb.Example(label=label, vector=vector(batch.vectors[row])))
+    for label, ids in examples.items.items():
+        checked = check_text(label, "a label")
+        for each in calls.several(ids, "the items of a label"):
+            wire.examples.append(pb.Example(label=checked, item_id=check_text(each, "an item's id")))
+    usable = {example.label for example in wire.examples}
+    for label in [*examples.images, *examples.items]:
+        if label not in usable:
+            reason = next((error.message for error in errors if error.label == label), "there is none")
+            raise invalid(f"label {label!r} has no example that can be used: {reason}")
+    if len(wire.examples) > MAX_EXAMPLES:
+        raise _too_many()
+    labels = MAX_LABELS if examples.label_key else len(usable)
+    return PreparedExamples(tuple(errors), len(wire.examples), labels, wire)
+
+
+def classify(
+    images: Iterable[types.ImageInput],
+    labels: Sequence[str],
+    examples: ExampleInput | None,
+    *,
+    templates: Sequence[str] | None,
+    top_k: int,
+    multi_label: bool,
+) -> calls.Plan[list[types.Classification]]:
+    """Labels pictures by words or by examples. Of examples that are not prepared, all must be usable."""
+    if examples is None:
+        return (yield from calls.classify(images, labels, templates=templates, top_k=top_k, multi_label=multi_label))
+    if labels:
+        raise invalid("give labels or examples, not both: examples bring their labels")
+    prepared = examples if isinstance(examples, PreparedExamples) else (yield from prepare(examples))
+    if prepared.errors and prepared is not examples:
+        first, more = prepared.errors[0], len(prepared.errors) - 1
+        others = f" (and {more:,} more)" if more else ""
+        raise invalid(f"example {first.position} of label {first.label!r} cannot be used: {first.message}{others}")
+    return (
+        yield from calls.classify(
+            images,
+            (),
+            templates=templates,
+            top_k=top_k,
+            multi_label=multi_label,
+            examples=prepared.wire,
+            label_count=prepared.labels,
+        )
+    )
+
+
+def _options(examples: types.Examples) -> pb.ExampleSet:
+    if examples.rule not in _RULES:
+        raise invalid(f"rule is one of {', '.join(get_args(types.ExampleRule))}, not {examples.rule!r}")
+    if not (examples.images or examples.items or examples.label_key):
+        raise invalid("there are no examples: give pictures of each label, or a collection and its label_key")
+    if (examples.items or examples.label_key) and not examples.collection:
+        raise invalid("items and label_key need the collection that is meant")
+    try:
+        return pb.ExampleSet(
+            collection=check_text(examples.collection, "the collection's id"),
+            label_key=check_text(examples.label_key, "the label's key"),
+            rule=_RULES[examples.rule],
+            k=examples.k,
+            temperature=examples.temperature,
+            text_weight=examples.text_weight,
+        )
+    except (TypeError, ValueError) as error:
+        raise invalid(f"k, temperature and text_weight are numbers: {error}") from None
+
+
+def _pictures(
+    images: Mapping[str, Iterable[types.ImageInput]], owners: list[tuple[str, int]]
+) -> Iterator[types.ImageInput]:
+    """The pictures of all labels; notes whose each is, and which of that label's, from 0."""
+    for label, pictures in images.items():
+        checked = check_text(label, "a label")
+        for position, picture in enumerate(calls.several(pictures, "the examples of a label")):
+            if len(owners) == MAX_EXAMPLES:
+                raise _too_many()
+            owners.append((checked, position))
+            yield picture
+
+
+def _too_many() -> TwinlensError:
+    return invalid(
+        f"more than {MAX_EXAMPLES:,} examples are too many to send: store them in a collection, with their labels as "
+        "metadata, and name it with label_key"
+    )
