@@ -14,6 +14,7 @@ from twinlens.training.command_line import for_people
 from twinlens.training.config import ConfigError
 from twinlens.training.export.cli import export, pull, starter
 from twinlens.training.methods.registry import IMAGE_METHODS
+from twinlens.training.ranks import ALONE, launched_ranks
 
 if TYPE_CHECKING:
     from twinlens.training.train import TrainResult
@@ -65,6 +66,8 @@ def train(
             result = _train_clip(config, out, images, settings, ablate)
         else:
             result = _train_images(method, config, out, images, settings or (), ablate)
+    if not launched_ranks().is_first:
+        return
     if as_json:
         print_json(result.summary())
         return
@@ -82,6 +85,8 @@ def _train_clip(
 ) -> TrainResult:
     if images is not None or settings or ablate is not None:
         raise ConfigError("--images, --set and --ablate are for methods on pictures alone; clip takes a file")
+    if launched_ranks() != ALONE:
+        raise ConfigError("clip trains in one process: start it without torchrun")
     if config is None:
         raise ConfigError("clip takes a file: twinlens train clip FILE.TOML (an example is docs/examples/clip.toml)")
     from twinlens.training.config import read_config

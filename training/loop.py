@@ -14,7 +14,6 @@ from typing import Any, Literal
 
 import pytorch_lightning as pl
 import torch
-from pytorch_lightning.strategies import DDPStrategy
 from torch.utils.data import DataLoader, IterableDataset
 
 from twinlens.training.errors import TrainingRoomError
@@ -72,8 +71,7 @@ def fit(
             accelerator="auto",
             devices=ranks.local_world_size,
             num_nodes=ranks.nodes,
-            # A head or a token that a method leaves out of a step must not stall the others.
-            strategy="auto" if ranks == ALONE else DDPStrategy(find_unused_parameters=True),
+            strategy="auto" if ranks == ALONE else "ddp",
             max_steps=steps,
             precision="bf16-mixed" if precision == "bf16" else "32-true",
             logger=False,
@@ -141,7 +139,10 @@ class _MetricsLog(pl.Callback):
 @contextmanager
 def _quiet() -> Iterator[None]:
     """Lightning's advice (add workers, add a logger, here is a tip) is answered above."""
-    loggers = [logging.getLogger(name) for name in ("pytorch_lightning", "lightning.pytorch", "lightning.fabric")]
+    loggers = [
+        logging.getLogger(name)
+        for name in ("pytorch_lightning", "lightning.pytorch", "lightning.fabric", "lightning_fabric")
+    ]
     levels = [logger.level for logger in loggers]
     for logger in loggers:
         logger.setLevel(logging.ERROR)
