@@ -5,7 +5,7 @@ from __future__ import annotations
 from twinlens.client.aio import AsyncClient
 from twinlens.client.client import Client
 from twinlens.client.errors import TwinlensError
-from twinlens.client.example_calls import PreparedExamples
+from twinlens.client.prepared_examples import PreparedExamples
 from twinlens.client.types import (
     Classification,
     Collection,

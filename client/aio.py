@@ -20,6 +20,7 @@ from twinlens.client.channel import (
     check_target,
 )
 from twinlens.client.errors import TwinlensError, from_status
+from twinlens.client.prepared_examples import PreparedExamples
 from twinlens.client.query import mix
 from twinlens.client.stubs import stubs
 
@@ -171,7 +172,7 @@ class AsyncClient:
 
     async def prepare_examples(
         self, examples: types.Examples | Mapping[str, Iterable[types.ImageInput]]
-    ) -> example_calls.PreparedExamples:
+    ) -> PreparedExamples:
         """Embeds the pictures of examples; see `Client.prepare_examples`.
 
         Example:

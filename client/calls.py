@@ -18,6 +18,7 @@ from twinlens.client import convert, types
 from twinlens.client.errors import TwinlensError, invalid
 from twinlens.client.images import MAX_IMAGE_BYTES, read_image
 from twinlens.client.metadata import check_text
+from twinlens.client.prepared_examples import PreparedExamples
 from twinlens.client.split import split
 from twinlens.v1 import classification_pb2, collection_pb2, embedding_pb2, model_pb2, search_pb2
 
@@ -170,16 +171,15 @@ def classify(
     templates: Sequence[str] | None,
     top_k: int,
     multi_label: bool,
-    examples: classification_pb2.ExampleSet | None = None,
-    label_count: int = 0,
+    examples: PreparedExamples | None = None,
 ) -> Plan[list[types.Classification]]:
-    """Labels pictures, those that can be read; by `examples` where these are given, of at most `label_count` labels."""
+    """Labels pictures, those that can be read; by `examples` where these are given."""
     if examples is None and (isinstance(labels, str) or not labels):
         raise invalid("labels is a list of at least one text; or give examples")
-    count = len(labels) or label_count
+    count = len(labels) if examples is None else examples.labels
     scores_each = min(top_k, count) if top_k > 0 else count
     max_count = max(1, min(MAX_INPUTS, MAX_SCORES // scores_each))
-    room = MAX_IMAGE_BYTES - (examples.ByteSize() if examples is not None else 0)
+    room = MAX_IMAGE_BYTES - (0 if examples is None else examples.size_bytes)
     if room < MAX_BYTES:
         raise invalid("the examples are too many to be sent with pictures: store them in a collection, and name it")
     results: list[types.Classification] = []
@@ -197,7 +197,7 @@ def classify(
             templates=[check_text(template, "a template") for template in templates or ()],
             top_k=min(top_k, count),
             multi_label=multi_label,
-            examples=examples,
+            examples=None if examples is None else examples.wire,
         )
         response: classification_pb2.ClassifyResponse = yield Call("classification", "Classify", request)
         if response.examples.failures:

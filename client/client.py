@@ -18,6 +18,7 @@ from twinlens.client.channel import (
     check_target,
 )
 from twinlens.client.errors import TwinlensError, from_status
+from twinlens.client.prepared_examples import PreparedExamples
 from twinlens.client.query import mix
 from twinlens.client.stubs import stubs
 
@@ -206,9 +207,7 @@ class Client:
             example_calls.classify(images, labels, examples, templates=templates, top_k=top_k, multi_label=multi_label)
         )
 
-    def prepare_examples(
-        self, examples: types.Examples | Mapping[str, Iterable[types.ImageInput]]
-    ) -> example_calls.PreparedExamples:
+    def prepare_examples(self, examples: types.Examples | Mapping[str, Iterable[types.ImageInput]]) -> PreparedExamples:
         """Embeds the pictures of examples, to label by them again and again. One that cannot be used is named.
 
         Raises:

@@ -3,35 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import TypeAlias, get_args
 
 from twinlens.client import calls, types
 from twinlens.client.convert import vector
 from twinlens.client.errors import TwinlensError, invalid
 from twinlens.client.metadata import check_text
+from twinlens.client.prepared_examples import PreparedExamples
 from twinlens.v1 import classification_pb2 as pb
 
 MAX_EXAMPLES = 10_000
 MAX_LABELS = 10_000
 
 _RULES = {"prototype": pb.EXAMPLE_RULE_PROTOTYPE, "knn": pb.EXAMPLE_RULE_KNN}
-
-
-@dataclass(frozen=True, slots=True)
-class PreparedExamples:
-    """Examples whose pictures are embedded; what `prepare_examples` makes and `classify` takes, as often as you like.
-
-    Attributes:
-        errors: The pictures that could not be used, in order.
-        used: How many examples there are, not counting those of a whole collection.
-        labels: How many labels there are at most.
-    """
-
-    errors: tuple[types.ExampleError, ...]
-    used: int
-    labels: int
-    wire: pb.ExampleSet = field(repr=False)
 
 
 ExampleInput: TypeAlias = "types.Examples | PreparedExamples | Mapping[str, Iterable[types.ImageInput]]"
@@ -61,7 +45,7 @@ def prepare(given: types.Examples | Mapping[str, Iterable[types.ImageInput]]) ->
     if len(wire.examples) > MAX_EXAMPLES:
         raise _too_many()
     labels = MAX_LABELS if examples.label_key else len(usable)
-    return PreparedExamples(tuple(errors), len(wire.examples), labels, wire)
+    return PreparedExamples(tuple(errors), len(wire.examples), labels, wire.ByteSize(), wire)
 
 
 def classify(
@@ -90,8 +74,7 @@ def classify(
             templates=templates,
             top_k=top_k,
             multi_label=multi_label,
-            examples=prepared.wire,
-            label_count=prepared.labels,
+            examples=prepared,
         )
     )
 

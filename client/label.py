@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from twinlens.client.client import Client
-from twinlens.client.example_calls import PreparedExamples
 from twinlens.client.pipeline import in_order
+from twinlens.client.prepared_examples import PreparedExamples
 from twinlens.client.progress import Progress
 from twinlens.client.sinks import LabelRow, LabelSink, label_row
 from twinlens.client.sources import FoundImage

@@ -12,8 +12,8 @@ import typer
 
 from twinlens.client.client import Client
 from twinlens.client.errors import TwinlensError
-from twinlens.client.example_calls import PreparedExamples
 from twinlens.client.example_folder import ExampleFolder, read_example_folder
+from twinlens.client.prepared_examples import PreparedExamples
 from twinlens.client.sources import Skipped
 from twinlens.client.types import Examples
 

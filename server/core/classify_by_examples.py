@@ -48,8 +48,6 @@ class ExampleClassifier:
         source: ExampleSource,
         scoring: ExampleScoring,
         *,
-        extra_items: int,
-        extra_bytes: int,
         templates: Sequence[str],
         top_k: int,
         call: Call,
@@ -60,8 +58,6 @@ class ExampleClassifier:
             pictures: Encoded pictures.
             source: The examples.
             scoring: How to score.
-            extra_items: How many pictures there are among the examples.
-            extra_bytes: What the examples take.
             templates: Prompts around a label, for a text weight above 0; none means the default one.
             top_k: How many labels a picture; 0 means all.
             call: The call this is for.
@@ -78,8 +74,8 @@ class ExampleClassifier:
             raise invalid_argument("templates are of use beside examples only with a text_weight above 0")
         check_towers(self._engine, text=scoring.text_weight > 0)
         knn = scoring.rule is ExampleRule.KNN
-        size_bytes = sum(map(len, pictures)) + extra_bytes
-        with self._admission.admit(len(pictures) + extra_items, size_bytes):
+        size_bytes = sum(map(len, pictures)) + source.size_bytes
+        with self._admission.admit(len(pictures) + source.pictures, size_bytes):
             examples = await self._examples.get(source, call, keep_vectors=knn)
             keep = labels_kept(len(pictures), len(examples.labels), top_k)
             targets, truncated = await self._targets(examples, scoring, templates, call)

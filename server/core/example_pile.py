@@ -50,8 +50,7 @@ class ExamplePile:
                 "to compare each with; rule PROTOTYPE takes any number"
             )
         self._make_room()
-        np.add.at(self._sums, owners, vectors_nd)
-        np.add.at(self._counts, owners, 1.0)
+        self._sum_up(owners, vectors_nd)
         if self._keep:
             self._pages.append(vectors_nd)
             self._owners.append(owners)
@@ -80,6 +79,14 @@ class ExamplePile:
             return None, starts
         order = np.argsort(np.concatenate(self._owners), kind="stable")
         return np.concatenate(self._pages)[order], starts
+
+    def _sum_up(self, owners: NDArray[np.intp], vectors_nd: NDArray[np.float32]) -> None:
+        if not len(owners):
+            return
+        order = np.argsort(owners, kind="stable")  # np.add.at needs no order, but takes ten times as long
+        found, starts, counts = np.unique(owners[order], return_index=True, return_counts=True)
+        self._sums[found] += np.add.reduceat(vectors_nd[order], starts, axis=0, dtype=np.float64)
+        self._counts[found] += counts
 
     def _make_room(self) -> None:
         room = len(self._sums)

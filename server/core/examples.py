@@ -38,12 +38,16 @@ class ExampleSource:
     Attributes:
         read: Gives those that came with the request. Called in a worker thread, and only where they are not kept.
         digest: Of all that `read` gives.
+        size_bytes: What these take.
+        pictures: How many of these have to be embedded.
         collection: Whose items are meant.
         label_key: Every item of the collection with a label under this key of its metadata is an example; empty: none.
     """
 
     read: Callable[[], Sequence[Example]]
     digest: str
+    size_bytes: int
+    pictures: int
     collection: Collection | None = None
     label_key: str = ""
 
@@ -127,6 +131,8 @@ class ExampleCache:
             )
         pile = ExamplePile(self._engine.dimension, keep_vectors=keep_vectors)
         failures: list[UnusableExample] = []
+        labels: list[str] = []
+        vectors: list[NDArray[np.float32]] = []
         pictures = iter(embedded)
         for position, example in enumerate(examples):
             if not example.label.strip():
@@ -134,11 +140,14 @@ class ExampleCache:
             is_picture = isinstance(example.content, Picture)
             outcome = next(pictures) if is_picture else self._look_up(source.collection, example.content)
             if outcome.vector is not None:
-                pile.add([example.label], outcome.vector[None])
+                labels.append(example.label)
+                vectors.append(outcome.vector)
             elif outcome.failure is not None:
                 if outcome.failure.reason is Reason.INTERNAL:  # the server's fault, not the example's: nothing is kept
                     raise ServiceError(Code.INTERNAL, outcome.failure.message)
                 failures.append(UnusableExample(position, example.label, outcome.failure))
+        if labels:
+            pile.add(labels, np.stack(vectors))
         unlabelled = _add_items(pile, source.collection, source.label_key) if source.collection is not None else 0
         for unusable in failures:
             if unusable.label not in pile.labels:
@@ -148,9 +157,9 @@ class ExampleCache:
         if not pile.labels:
             where = f" with a label under {quoted(source.label_key)} of its metadata" if source.label_key else ""
             raise invalid_argument(f"there is no example: no item of the collection has a picture{where}")
-        vectors, starts = pile.grouped()
+        grouped, starts = pile.grouped()
         return ExampleVectors(
-            tuple(pile.labels), pile.prototypes(), vectors, starts, pile.count, tuple(failures), unlabelled
+            tuple(pile.labels), pile.prototypes(), grouped, starts, pile.count, tuple(failures), unlabelled
         )
 
     def _look_up(self, collection: Collection | None, content: Picture | RawVector | StoredItem | None) -> Outcome:

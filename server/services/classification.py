@@ -59,8 +59,6 @@ class ClassificationService(classification_pb2_grpc.ClassificationServiceService
             request.images,
             source,
             scoring,
-            extra_items=example_set.count_pictures(given),
-            extra_bytes=given.ByteSize(),
             templates=list(request.templates),
             top_k=request.top_k,
             call=call,
