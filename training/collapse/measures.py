@@ -56,12 +56,14 @@ def effective_rank(embeddings_nd: Tensor) -> Tensor:
     Raises:
         ValueError: if the shape is not (n, d) with n ≥ 2.
     """
-    singular: Tensor = torch.linalg.svdvals(_wide(embeddings_nd).double())
+    wide = _wide(embeddings_nd).double()
+    values: Tensor = torch.linalg.eigvalsh(_products(wide))
+    # What rounding leaves of a zero would count, for the entropy is steep there.
+    singular = values.where(values > max(wide.shape) * torch.finfo(values.dtype).eps * values.amax(), 0).sqrt()
     total = singular.sum()
     if total == 0:
         return total
-    shares = singular / total
-    rank: Tensor = torch.special.entr(shares).sum().exp()
+    rank: Tensor = torch.special.entr(singular / total).sum().exp()
     return rank
 
 
@@ -82,8 +84,7 @@ def participation_ratio(embeddings_nd: Tensor) -> Tensor:
     """
     wide = _wide(embeddings_nd).double()
     centred = wide - wide.mean(dim=0)
-    n, d = centred.shape
-    products = centred @ centred.T if n <= d else centred.T @ centred  # the same eigenvalues but zeros
+    products = _products(centred)
     energy = products.square().sum()
     if energy == 0:
         return energy
@@ -123,8 +124,16 @@ def uniformity(embeddings_nd: Tensor, t: float = 2.0) -> Tensor:
     Raises:
         ValueError: if the shape is not (n, d) with n ≥ 2.
     """
-    distances: Tensor = torch.pdist(_unit(embeddings_nd))
-    return (-t * distances.square()).exp().mean().log()
+    # ‖x - y‖² = 2 - 2⟨x, y⟩; in float64, for near pairs cancel.
+    unit = _unit(embeddings_nd).double()
+    first, second = torch.triu_indices(len(unit), len(unit), offset=1, device=unit.device)
+    squared = (2 - 2 * unit @ unit.T)[first, second].clamp(min=0)
+    return (-t * squared).exp().mean().log()
+
+
+def _products(matrix: Tensor) -> Tensor:
+    """The smaller of M·Mᵀ and Mᵀ·M: their eigenvalues other than 0 are the same, the squares of M's singular values."""
+    return matrix @ matrix.T if matrix.shape[0] <= matrix.shape[1] else matrix.T @ matrix
 
 
 def _wide(embeddings_nd: Tensor) -> Tensor:

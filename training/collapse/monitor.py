@@ -22,6 +22,8 @@ from twinlens.training.loop import TrainingError
 _LOW_SPREAD = 0.05
 # Fewer directions than this hold nearly all differences between pictures: a line, or little more.
 _LOW_DIRECTIONS = 2.0
+# Rows that are looked at: enough to see a collapse, and the rank of a batch of thousands would take seconds.
+_ROWS = 256
 # What is left of the best value when something fell.
 _FELL_TO = 0.25
 # Looks that must agree, however far apart they are.
@@ -119,11 +121,12 @@ class CollapseMonitor:
         """
         if not embeddings:
             return {}
-        first = embeddings[0].detach()
-        with torch.no_grad(), torch.autocast(first.device.type, enabled=False):
+        # On the CPU, for not every device computes in float64.
+        first, *others = (view.detach()[:_ROWS].cpu() for view in embeddings[:2])
+        with torch.no_grad(), torch.autocast("cpu", enabled=False):
             if not torch.isfinite(first).all():
                 raise TrainingError(f"embeddings are not finite at step {step}: lower learning_rate or use fp32")
-            values = _measure(first, embeddings[1].detach() if len(embeddings) > 1 else None)
+            values = _measure(first, others[0] if others else None)
             spread_now = float(spread(first))
         complete = self._spread.has_collapsed(step, spread_now, self._patience)
         # Few pictures differ in few directions, collapsed or not.
