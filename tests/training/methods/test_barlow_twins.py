@@ -1,0 +1,64 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from tests.support.small_runs import RESNET, VIT, empty_batch, random_views, small_backbone, train
+from twinlens.training.losses.barlow_twins import barlow_twins
+from twinlens.training.methods.barlow_twins import BarlowTwins, BarlowTwinsOptions
+from twinlens.training.methods.registry import image_method
+from twinlens.training.methods.run_plan import RunPlan
+from twinlens.training.modules.backbone import BackboneConfig
+
+N = 8
+
+
+def method(backbone: BackboneConfig = RESNET, run: dict[str, Any] | None = None, **changed: Any) -> BarlowTwins:
+    given = {"steps": 10, "batch_size": N, "dataset_size": 32, "size": 16, "learning_rate": 0.01, "log_every": 1}
+    plan = RunPlan(**{**given, **(run or {})})
+    return BarlowTwins(small_backbone(backbone), BarlowTwinsOptions(**{"dim": 24, **changed}), plan)
+
+
+def test_the_registry_knows_it() -> None:
+    assert image_method("barlow_twins") is BarlowTwins
+
+
+@pytest.mark.parametrize("backbone", [RESNET, VIT])
+def test_a_step_is_the_papers_loss_on_the_projectors_output(backbone: BackboneConfig) -> None:
+    trained, views = method(backbone, redundancy_weight=0.02, loss_scale=0.5), random_views()
+    output = trained.step(views, empty_batch())
+    first, second = (trained.head(trained.backbone(view)) for view in views)
+    terms = barlow_twins(first, second, redundancy_weight=0.02)
+    torch.testing.assert_close(output.loss, 0.5 * terms.loss)
+    torch.testing.assert_close(output.values, {"invariance": terms.invariance, "redundancy": terms.redundancy})
+    torch.testing.assert_close(output.embeddings, (first, second))
+
+
+def test_the_projector_has_three_layers_and_ends_in_a_linear_one() -> None:
+    layers = list(method().head)
+    assert [each.out_features for each in layers if isinstance(each, nn.Linear)] == [24, 24, 24]
+    assert isinstance(layers[-1], nn.Linear)
+    assert layers[-1].bias is None
+
+
+def test_every_parameter_learns_and_the_encoder_is_what_leaves() -> None:
+    trained = method()
+    torch.autograd.backward(trained.step(random_views(), empty_batch()).loss)
+    assert [name for name, each in trained.named_parameters() if each.grad is None] == []
+    assert trained.exported() is trained.backbone
+
+
+def test_autocast_does_not_reach_the_loss() -> None:
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert method().step(random_views(), empty_batch()).loss.dtype == torch.float32
+
+
+def test_views_become_alike_and_dimensions_different(tmp_path: Path) -> None:
+    run = {"steps": 60, "batch_size": 32, "dataset_size": 128, "log_every": 20}
+    reports = train(method(run=run, redundancy_weight=0.05), tmp_path)
+    assert reports[-1]["loss"] < 0.85 * reports[0]["loss"]
+    assert reports[-1]["effective_rank"] > 3
