@@ -74,12 +74,13 @@ class KnnCallback(pl.Callback):
         self._temperature = temperature
         self._start_s = time.perf_counter()
         self._looking_s = 0.0
+        self._resumed_s = 0.0
         self.last: dict[str, float] = {}
 
     def look(self, backbone: nn.Module, step: int) -> dict[str, float]:
         """Measures the backbone as it is, writes the row, and returns it."""
         began_s = time.perf_counter()
-        seconds = began_s - self._start_s - self._looking_s
+        seconds = self._seconds(began_s)
         bank = embed_pictures(backbone, self._bank.pixels_nhwc, self._preprocess)
         bank_labels = torch.from_numpy(self._bank.labels)
         test, test_labels = bank, bank_labels
@@ -104,6 +105,17 @@ class KnnCallback(pl.Callback):
         append_row(self._path, self.last)
         self._looking_s += time.perf_counter() - began_s
         return self.last
+
+    def _seconds(self, now_s: float) -> float:
+        return self._resumed_s + now_s - self._start_s - self._looking_s
+
+    def state_dict(self) -> dict[str, Any]:
+        """The seconds of training so far, so that a run that goes on counts on."""
+        return {"seconds": self._seconds(time.perf_counter())}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Takes them up again."""
+        self._resumed_s = float(state_dict["seconds"])
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """The clock starts; a look at the untrained encoder shows what training adds."""

@@ -92,6 +92,13 @@ def test_without_an_interval_only_the_end_is_looked_at(tmp_path: Path) -> None:
     assert [row["step"] for row in rows_of(path)] == [5]
 
 
+def test_the_seconds_of_a_run_that_goes_on_count_on(tmp_path: Path) -> None:
+    first = KnnCallback(coloured(30), None, SPEC, tmp_path / "e.csv", every_steps=0, steps=1)
+    first.load_state_dict({"seconds": 1000.0})
+    assert 1000 < first.look(Method().net, 3)["seconds"] < 1100
+    assert 1000 < first.state_dict()["seconds"] < 1100
+
+
 def test_training_does_not_notice(tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
     (tmp_path / "b").mkdir()
