@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import grpc
 import numpy as np
 import onnx
 import onnxruntime
@@ -28,6 +29,7 @@ from twinlens.encoders.encoder import Encoder
 from twinlens.encoders.manifest import Manifest
 from twinlens.training.export.agreement import row_cosines
 from twinlens.training.pull.families import pull
+from twinlens.v1 import classification_pb2 as pb
 
 FAMILIES: dict[str, Callable[[Path, Families], TinyModel]] = {
     **{kind: functools.partial(open_clip_model, kind) for kind in OPEN_CLIP},
@@ -131,6 +133,27 @@ async def test_a_server_answers_with_the_librarys_own_vectors(pulled: Pulled, tm
         assert pulled.tiny.text is not None
         assert_agree_and_differ(unit(pulled.tiny.text(TEXTS)), served[len(images) :])
         np.testing.assert_allclose(one.results[0].embedding.values, served[len(images)], atol=1e-5)
+
+
+async def test_a_model_of_pictures_alone_labels_by_examples_as_the_librarys_vectors_say(
+    pulled: Pulled, tmp_path: Path
+) -> None:
+    if pulled.manifest.text is not None or pulled.manifest.image is None:
+        pytest.skip("not an image-only bundle")
+    labels = [f"label {n % 4}" for n in range(COUNT)]
+    shown, vectors = range(24), pulled.torch_images().astype(np.float64)
+    encoded = [encode(picture) for picture in pictures()]
+    examples = pb.ExampleSet(examples=[pb.Example(label=labels[n], image=encoded[n]) for n in shown])
+    async with run_server(tmp_path / "data", Encoder.load(pulled.folder, provider="cpu", threads=1)) as running:
+        asked = pb.ClassifyRequest(images=encoded[24:], examples=examples)
+        reply = await running.classification.Classify(asked)
+        with pytest.raises(grpc.aio.AioRpcError, match="has no text tower") as caught:
+            await running.classification.Classify(pb.ClassifyRequest(images=encoded[24:], labels=labels[:4]))
+    assert caught.value.code() is grpc.StatusCode.FAILED_PRECONDITION
+    for result, vector in zip(reply.results, vectors[24:], strict=True):
+        for score in result.scores:
+            mean = vectors[[n for n in shown if labels[n] == score.label]].mean(axis=0)
+            assert score.cosine == pytest.approx(vector @ mean / np.linalg.norm(mean), abs=1e-3)
 
 
 @pytest.mark.parametrize("batch", [1, 3, 33])
