@@ -82,7 +82,7 @@ def _read(
     ablate: Ablation | None,
     limit: int,
 ) -> tuple[AugmentRecipe, PictureSet]:
-    from twinlens.training.train_images import load, stored_side
+    from twinlens.training.image_plan import load, stored_side
 
     if not method.endswith(".toml"):
         from twinlens.training.image_config import read_image_config
