@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import subprocess
 import sys
 import time
@@ -21,10 +20,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-os.environ["OMP_WAIT_POLICY"] = "passive"  # read when torch is imported: waiting threads sleep
-
-# Not this folder: no module in it must stand in the way of the standard library's.
-sys.path[0] = str(Path(__file__).resolve().parents[1])
+sys.path.pop(0)  # this folder: no module in it must stand in the way of the standard library's
 
 import numpy as np
 import torch
