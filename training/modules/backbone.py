@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from twinlens.training.config import ConfigError
 from twinlens.training.errors import first_line
+from twinlens.training.modules.small_map_convolution import mend_small_maps
 from twinlens.training.pull.near_names import perhaps
 
 # Of the arguments of `timm.create_model`, those that are no choice.
@@ -94,6 +95,7 @@ def build_backbone(config: BackboneConfig, size: int) -> Backbone:
         raise ConfigError(f"model: timm cannot build {name}: {first_line(error)}") from error
     if config.stem != "imagenet":
         _replace_stem(trunk, name, stride=1 if config.stem == "cifar" else 2)
+    mend_small_maps(trunk)
     backbone = Backbone(trunk, config, size)
     _check_output(backbone)
     return backbone
