@@ -27,6 +27,7 @@ def prepare(given: types.Examples | Mapping[str, Iterable[types.ImageInput]]) ->
     wire = _options(examples)
     owners: list[tuple[str, int]] = []
     batch = yield from calls.embed_images(_pictures(examples.images, owners))
+    wire.space_id = batch.model.space_id if batch.model is not None else ""
     errors: list[types.ExampleError] = []
     for row, (label, position) in enumerate(owners):
         if (why := batch.errors.get(row)) is not None:

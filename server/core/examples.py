@@ -42,6 +42,7 @@ class ExampleSource:
         pictures: How many of these have to be embedded.
         collection: Whose items are meant.
         label_key: Every item of the collection with a label under this key of its metadata is an example; empty: none.
+        space_id: The space that the caller takes the vectors to belong to; empty: not told.
     """
 
     read: Callable[[], Sequence[Example]]
@@ -50,6 +51,7 @@ class ExampleSource:
     pictures: int
     collection: Collection | None = None
     label_key: str = ""
+    space_id: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,11 +104,18 @@ class ExampleCache:
 
         Raises:
             ServiceError: INVALID_ARGUMENT for a label without an example that can be used, or too many of them;
-                FAILED_PRECONDITION for a collection of another space.
+                FAILED_PRECONDITION for a collection or vectors of another space.
         """
+        space_id = self._engine.manifest.space_id
+        if source.space_id not in {"", space_id}:
+            raise ServiceError(
+                Code.FAILED_PRECONDITION,
+                f"the examples' vectors belong to space {source.space_id[:12]}, but the model's is {space_id[:12]}; "
+                "embed the examples again",
+            )
         # The version is read first: what is made then is at least as new.
         version = source.collection.version if source.collection is not None else ""
-        key = [self._engine.manifest.space_id, source.digest, version, source.label_key, keep_vectors]
+        key = [space_id, source.digest, version, source.label_key, keep_vectors]
         shared = Call(request_id=call.request_id, priority=call.priority)
         return await self._cache.get(
             hashlib.sha256(json.dumps(key).encode()).hexdigest(), lambda: self._learn(source, shared, keep_vectors)

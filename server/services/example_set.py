@@ -75,6 +75,7 @@ def source(given: pb.ExampleSet, collection: Collection | None) -> ExampleSource
         pictures=pictures,
         collection=collection,
         label_key=given.label_key,
+        space_id=given.space_id,
     )
 
 

@@ -153,7 +153,7 @@ class Server:
                 embedding_pb2.EmbedResult(embedding=content_pb2.Vector(values=[len(each.image)] * self.dimension))
                 for each in call.request.inputs
             ]
-            model = content_pb2.ModelInfo(dimension=self.dimension)
+            model = content_pb2.ModelInfo(dimension=self.dimension, space_id="space")
             return embedding_pb2.EmbedResponse(model=model, results=results)
         assert isinstance(call.request, classification_pb2.ClassifyRequest)
         score = classification_pb2.LabelScore(label="a", probability=1)
@@ -179,6 +179,7 @@ def test_examples_are_embedded_once_and_their_vectors_go_with_every_call(monkeyp
             ("b", [3]),
         ]
         assert not request.examples.HasField("temperature")
+        assert request.examples.space_id == "space"  # so that a server with another model refuses them
 
 
 def test_as_many_labels_as_there_may_be_mean_fewer_pictures_a_call(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -349,6 +349,19 @@ async def test_a_collection_that_is_missing_is_not_found(served: Running) -> Non
     assert "nowhere" in details
 
 
+async def test_vectors_of_another_space_are_never_compared(served: Running, data: Path) -> None:
+    own = served.app.engine.manifest.space_id
+    vectors = (await embedded(served))["warm"]
+    examples = pb.ExampleSet(examples=[pb.Example(label="warm", vector=content_pb2.Vector(values=vectors[0].tolist()))])
+    examples.space_id = own
+    await classify(served, examples)
+    async with run_server(data.with_name("other"), FakeEncoder(seed=1)) as other:
+        code, details = await refusal(other, examples)
+    assert code is grpc.StatusCode.FAILED_PRECONDITION
+    assert own[:12] in details
+    assert "embed the examples again" in details
+
+
 async def test_examples_that_cancel_each_other_out_name_their_label(served: Running) -> None:
     vector = [1.0, 2.0, *[0.0] * 30]
     pair = [content_pb2.Vector(values=vector), content_pb2.Vector(values=[-value for value in vector])]

@@ -25,31 +25,31 @@ _sym_db = _symbol_database.Default()
 from twinlens.v1 import content_pb2 as twinlens_dot_v1_dot_content__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n twinlens/v1/classification.proto\x12\x0btwinlens.v1\x1a\x19twinlens/v1/content.proto\"n\n\x07\x45xample\x12\r\n\x05label\x18\x01 \x01(\t\x12\x0f\n\x05image\x18\x02 \x01(\x0cH\x00\x12\x11\n\x07item_id\x18\x03 \x01(\tH\x00\x12%\n\x06vector\x18\x04 \x01(\x0b\x32\x13.twinlens.v1.VectorH\x00\x42\t\n\x07\x63ontent\"\xcd\x01\n\nExampleSet\x12&\n\x08\x65xamples\x18\x01 \x03(\x0b\x32\x14.twinlens.v1.Example\x12\x12\n\ncollection\x18\x02 \x01(\t\x12\x11\n\tlabel_key\x18\x03 \x01(\t\x12&\n\x04rule\x18\x04 \x01(\x0e\x32\x18.twinlens.v1.ExampleRule\x12\t\n\x01k\x18\x05 \x01(\x05\x12\x18\n\x0btemperature\x18\x06 \x01(\x01H\x00\x88\x01\x01\x12\x13\n\x0btext_weight\x18\x07 \x01(\x01\x42\x0e\n\x0c_temperature\"\x93\x01\n\x0f\x43lassifyRequest\x12\x0e\n\x06images\x18\x01 \x03(\x0c\x12\x0e\n\x06labels\x18\x02 \x03(\t\x12\x11\n\ttemplates\x18\x03 \x03(\t\x12\r\n\x05top_k\x18\x04 \x01(\x05\x12\x13\n\x0bmulti_label\x18\x05 \x01(\x08\x12)\n\x08\x65xamples\x18\x06 \x01(\x0b\x32\x17.twinlens.v1.ExampleSet\"S\n\nLabelScore\x12\r\n\x05label\x18\x01 \x01(\t\x12\x0e\n\x06\x63osine\x18\x02 \x01(\x02\x12\x13\n\x0bprobability\x18\x03 \x01(\x02\x12\x11\n\ttruncated\x18\x04 \x01(\x08\"o\n\x0e\x43lassifyResult\x12\'\n\x06scores\x18\x01 \x03(\x0b\x32\x17.twinlens.v1.LabelScore\x12*\n\x05\x65rror\x18\x02 \x01(\x0b\x32\x16.twinlens.v1.ItemErrorH\x00\x88\x01\x01\x42\x08\n\x06_error\"X\n\x0e\x45xampleFailure\x12\x10\n\x08position\x18\x01 \x01(\x05\x12\r\n\x05label\x18\x02 \x01(\t\x12%\n\x05\x65rror\x18\x03 \x01(\x0b\x32\x16.twinlens.v1.ItemError\"\x81\x01\n\rExampleReport\x12\x13\n\x0blabel_count\x18\x01 \x01(\x05\x12\x12\n\nused_count\x18\x02 \x01(\x03\x12-\n\x08\x66\x61ilures\x18\x03 \x03(\x0b\x32\x1b.twinlens.v1.ExampleFailure\x12\x18\n\x10unlabelled_count\x18\x04 \x01(\x03\"\x95\x01\n\x10\x43lassifyResponse\x12%\n\x05model\x18\x01 \x01(\x0b\x32\x16.twinlens.v1.ModelInfo\x12,\n\x07results\x18\x02 \x03(\x0b\x32\x1b.twinlens.v1.ClassifyResult\x12,\n\x08\x65xamples\x18\x03 \x01(\x0b\x32\x1a.twinlens.v1.ExampleReport*]\n\x0b\x45xampleRule\x12\x1c\n\x18\x45XAMPLE_RULE_UNSPECIFIED\x10\x00\x12\x1a\n\x16\x45XAMPLE_RULE_PROTOTYPE\x10\x01\x12\x14\n\x10\x45XAMPLE_RULE_KNN\x10\x02\x32`\n\x15\x43lassificationService\x12G\n\x08\x43lassify\x12\x1c.twinlens.v1.ClassifyRequest\x1a\x1d.twinlens.v1.ClassifyResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n twinlens/v1/classification.proto\x12\x0btwinlens.v1\x1a\x19twinlens/v1/content.proto\"n\n\x07\x45xample\x12\r\n\x05label\x18\x01 \x01(\t\x12\x0f\n\x05image\x18\x02 \x01(\x0cH\x00\x12\x11\n\x07item_id\x18\x03 \x01(\tH\x00\x12%\n\x06vector\x18\x04 \x01(\x0b\x32\x13.twinlens.v1.VectorH\x00\x42\t\n\x07\x63ontent\"\xdf\x01\n\nExampleSet\x12&\n\x08\x65xamples\x18\x01 \x03(\x0b\x32\x14.twinlens.v1.Example\x12\x12\n\ncollection\x18\x02 \x01(\t\x12\x11\n\tlabel_key\x18\x03 \x01(\t\x12&\n\x04rule\x18\x04 \x01(\x0e\x32\x18.twinlens.v1.ExampleRule\x12\t\n\x01k\x18\x05 \x01(\x05\x12\x18\n\x0btemperature\x18\x06 \x01(\x01H\x00\x88\x01\x01\x12\x13\n\x0btext_weight\x18\x07 \x01(\x01\x12\x10\n\x08space_id\x18\x08 \x01(\tB\x0e\n\x0c_temperature\"\x93\x01\n\x0f\x43lassifyRequest\x12\x0e\n\x06images\x18\x01 \x03(\x0c\x12\x0e\n\x06labels\x18\x02 \x03(\t\x12\x11\n\ttemplates\x18\x03 \x03(\t\x12\r\n\x05top_k\x18\x04 \x01(\x05\x12\x13\n\x0bmulti_label\x18\x05 \x01(\x08\x12)\n\x08\x65xamples\x18\x06 \x01(\x0b\x32\x17.twinlens.v1.ExampleSet\"S\n\nLabelScore\x12\r\n\x05label\x18\x01 \x01(\t\x12\x0e\n\x06\x63osine\x18\x02 \x01(\x02\x12\x13\n\x0bprobability\x18\x03 \x01(\x02\x12\x11\n\ttruncated\x18\x04 \x01(\x08\"o\n\x0e\x43lassifyResult\x12\'\n\x06scores\x18\x01 \x03(\x0b\x32\x17.twinlens.v1.LabelScore\x12*\n\x05\x65rror\x18\x02 \x01(\x0b\x32\x16.twinlens.v1.ItemErrorH\x00\x88\x01\x01\x42\x08\n\x06_error\"X\n\x0e\x45xampleFailure\x12\x10\n\x08position\x18\x01 \x01(\x05\x12\r\n\x05label\x18\x02 \x01(\t\x12%\n\x05\x65rror\x18\x03 \x01(\x0b\x32\x16.twinlens.v1.ItemError\"\x81\x01\n\rExampleReport\x12\x13\n\x0blabel_count\x18\x01 \x01(\x05\x12\x12\n\nused_count\x18\x02 \x01(\x03\x12-\n\x08\x66\x61ilures\x18\x03 \x03(\x0b\x32\x1b.twinlens.v1.ExampleFailure\x12\x18\n\x10unlabelled_count\x18\x04 \x01(\x03\"\x95\x01\n\x10\x43lassifyResponse\x12%\n\x05model\x18\x01 \x01(\x0b\x32\x16.twinlens.v1.ModelInfo\x12,\n\x07results\x18\x02 \x03(\x0b\x32\x1b.twinlens.v1.ClassifyResult\x12,\n\x08\x65xamples\x18\x03 \x01(\x0b\x32\x1a.twinlens.v1.ExampleReport*]\n\x0b\x45xampleRule\x12\x1c\n\x18\x45XAMPLE_RULE_UNSPECIFIED\x10\x00\x12\x1a\n\x16\x45XAMPLE_RULE_PROTOTYPE\x10\x01\x12\x14\n\x10\x45XAMPLE_RULE_KNN\x10\x02\x32`\n\x15\x43lassificationService\x12G\n\x08\x43lassify\x12\x1c.twinlens.v1.ClassifyRequest\x1a\x1d.twinlens.v1.ClassifyResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'twinlens.v1.classification_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_EXAMPLERULE']._serialized_start=1118
-  _globals['_EXAMPLERULE']._serialized_end=1211
+  _globals['_EXAMPLERULE']._serialized_start=1136
+  _globals['_EXAMPLERULE']._serialized_end=1229
   _globals['_EXAMPLE']._serialized_start=76
   _globals['_EXAMPLE']._serialized_end=186
   _globals['_EXAMPLESET']._serialized_start=189
-  _globals['_EXAMPLESET']._serialized_end=394
-  _globals['_CLASSIFYREQUEST']._serialized_start=397
-  _globals['_CLASSIFYREQUEST']._serialized_end=544
-  _globals['_LABELSCORE']._serialized_start=546
-  _globals['_LABELSCORE']._serialized_end=629
-  _globals['_CLASSIFYRESULT']._serialized_start=631
-  _globals['_CLASSIFYRESULT']._serialized_end=742
-  _globals['_EXAMPLEFAILURE']._serialized_start=744
-  _globals['_EXAMPLEFAILURE']._serialized_end=832
-  _globals['_EXAMPLEREPORT']._serialized_start=835
-  _globals['_EXAMPLEREPORT']._serialized_end=964
-  _globals['_CLASSIFYRESPONSE']._serialized_start=967
-  _globals['_CLASSIFYRESPONSE']._serialized_end=1116
-  _globals['_CLASSIFICATIONSERVICE']._serialized_start=1213
-  _globals['_CLASSIFICATIONSERVICE']._serialized_end=1309
+  _globals['_EXAMPLESET']._serialized_end=412
+  _globals['_CLASSIFYREQUEST']._serialized_start=415
+  _globals['_CLASSIFYREQUEST']._serialized_end=562
+  _globals['_LABELSCORE']._serialized_start=564
+  _globals['_LABELSCORE']._serialized_end=647
+  _globals['_CLASSIFYRESULT']._serialized_start=649
+  _globals['_CLASSIFYRESULT']._serialized_end=760
+  _globals['_EXAMPLEFAILURE']._serialized_start=762
+  _globals['_EXAMPLEFAILURE']._serialized_end=850
+  _globals['_EXAMPLEREPORT']._serialized_start=853
+  _globals['_EXAMPLEREPORT']._serialized_end=982
+  _globals['_CLASSIFYRESPONSE']._serialized_start=985
+  _globals['_CLASSIFYRESPONSE']._serialized_end=1134
+  _globals['_CLASSIFICATIONSERVICE']._serialized_start=1231
+  _globals['_CLASSIFICATIONSERVICE']._serialized_end=1327
 # @@protoc_insertion_point(module_scope)

@@ -105,6 +105,7 @@ class ExampleSet(_message.Message):
     K_FIELD_NUMBER: _builtins.int
     TEMPERATURE_FIELD_NUMBER: _builtins.int
     TEXT_WEIGHT_FIELD_NUMBER: _builtins.int
+    SPACE_ID_FIELD_NUMBER: _builtins.int
     collection: _builtins.str
     """The collection that `item_id` and `label_key` mean."""
     label_key: _builtins.str
@@ -124,6 +125,10 @@ class ExampleSet(_message.Message):
     normalised sum of (1 - text_weight) times that of its examples and text_weight times that of its prompts (see
     `ClassifyRequest.templates`). Above 0, FAILED_PRECONDITION where the model has no text tower.
     """
+    space_id: _builtins.str
+    """The space of the examples' vectors, as ModelInfo.space_id told it; FAILED_PRECONDITION where the model's is another.
+    Empty: not checked.
+    """
     @_builtins.property
     def examples(self) -> _containers.RepeatedCompositeFieldContainer[Global___Example]:
         """At most 10,000. One that cannot be used is left out and reported; a label of which none is left fails the request."""
@@ -138,10 +143,11 @@ class ExampleSet(_message.Message):
         k: _builtins.int = ...,
         temperature: _builtins.float | None = ...,
         text_weight: _builtins.float = ...,
+        space_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_temperature", b"_temperature", "temperature", b"temperature"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_temperature", b"_temperature", "collection", b"collection", "examples", b"examples", "k", b"k", "label_key", b"label_key", "rule", b"rule", "temperature", b"temperature", "text_weight", b"text_weight"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_temperature", b"_temperature", "collection", b"collection", "examples", b"examples", "k", b"k", "label_key", b"label_key", "rule", b"rule", "space_id", b"space_id", "temperature", b"temperature", "text_weight", b"text_weight"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__temperature: _TypeAlias = _typing.Literal["temperature"]  # noqa: Y015
     _WhichOneofArgType__temperature: _TypeAlias = _typing.Literal["_temperature", b"_temperature"]  # noqa: Y015
