@@ -19,7 +19,7 @@ from twinlens.training.modules.backbone import Backbone
 from twinlens.training.modules.centre import Centre
 from twinlens.training.modules.dino_head import DinoHead
 from twinlens.training.modules.momentum import MomentumNetwork, cosine_momentum
-from twinlens.training.modules.multi_crop import encode_crops
+from twinlens.training.modules.multi_crop import check_crop_sizes, encode_crops
 
 
 class DINOOptions(MethodOptions):
@@ -87,6 +87,15 @@ class DINO(ImageMethod):
         _keep_all_paths(self.teacher)
         self.centre = Centre(options.outputs, momentum=options.centre_momentum)
         self._assignments = AssignmentMonitor(self.collapse_causes())
+
+    @classmethod
+    def check(cls, options: DINOOptions, plan: RunPlan, backbone: Backbone) -> None:  # noqa: ARG003
+        """Refuses small crops of a size that the encoder does not take.
+
+        Raises:
+            ConfigError: naming the size and what would do.
+        """
+        check_crop_sizes(backbone, plan.local_sizes)
 
     def step(self, views: list[Tensor], batch: PictureBatch) -> StepOutput:  # noqa: ARG002 - needs no more than views
         """One step's loss; the paper's two signs of collapse (section 5.3), and `assignment_information` for both.

@@ -20,6 +20,7 @@ class RunPlan:
         global_views: Full crops of a picture.
         local_views: Small crops of a picture (multi-crop).
         size: Side of a full crop.
+        local_sizes: Sides that small crops have.
         mean: By which the channels of views were normalised, on the scale 0 to 1.
         std: Likewise.
         learning_rate: After warm-up.
@@ -39,6 +40,7 @@ class RunPlan:
     global_views: int = 2
     local_views: int = 0
     size: int = 32
+    local_sizes: tuple[int, ...] = ()
     mean: tuple[float, float, float] = (0.485, 0.456, 0.406)
     std: tuple[float, float, float] = (0.229, 0.224, 0.225)
     learning_rate: float = 1e-3

@@ -20,7 +20,7 @@ from twinlens.training.methods.run_plan import RunPlan
 from twinlens.training.modules.backbone import Backbone
 from twinlens.training.modules.gather import own_rows, world_size
 from twinlens.training.modules.memory_queue import MemoryQueue, check_queue_size
-from twinlens.training.modules.multi_crop import encode_crops
+from twinlens.training.modules.multi_crop import check_crop_sizes, encode_crops
 from twinlens.training.modules.projection_head import mlp_head
 from twinlens.training.modules.prototypes import Prototypes
 
@@ -74,8 +74,8 @@ class SwAV(ImageMethod):
         self._assignments = AssignmentMonitor(self.collapse_causes())
 
     @classmethod
-    def check(cls, options: SwAVOptions, plan: RunPlan, backbone: Backbone) -> None:  # noqa: ARG003
-        """Refuses fewer prototypes than classes, and a queue that does not fit the batch.
+    def check(cls, options: SwAVOptions, plan: RunPlan, backbone: Backbone) -> None:
+        """Refuses fewer prototypes than classes, a queue that does not fit the batch, and crops of a wrong size.
 
         Raises:
             ConfigError: naming the key and what would do.
@@ -90,6 +90,7 @@ class SwAV(ImageMethod):
                 check_queue_size(options.queue_size, plan.batch_size)
             except ValueError as error:
                 raise ConfigError(f"method.queue_size: {error}") from None
+        check_crop_sizes(backbone, plan.local_sizes)
 
     def step(self, views: list[Tensor], batch: PictureBatch) -> StepOutput:  # noqa: ARG002 - needs no more than views
         """One step's loss; `assignment_information`, and the share of the prototypes that is in use."""

@@ -8,6 +8,10 @@ from itertools import groupby
 import torch
 from torch import Tensor
 
+from twinlens.training.config import ConfigError
+from twinlens.training.errors import first_line
+from twinlens.training.modules.backbone import Backbone
+
 
 def encode_crops(encode: Callable[[Tensor], Tensor], views: Sequence[Tensor]) -> list[Tensor]:
     """Encodes each run of views of one size in one pass (SwAV, Caron et al. 2020, section 3.2).
@@ -26,3 +30,24 @@ def encode_crops(encode: Callable[[Tensor], Tensor], views: Sequence[Tensor]) ->
         crops = list(same_size)
         features.extend(encode(torch.cat(crops)).chunk(len(crops)))
     return features
+
+
+def check_crop_sizes(backbone: Backbone, sides: Sequence[int]) -> None:
+    """Refuses small crops that the encoder does not take, such as those that a ViT cannot cut into whole patches.
+
+    Raises:
+        ConfigError: naming the size and what would do.
+    """
+    training = backbone.training
+    backbone.eval()
+    try:
+        with torch.no_grad():
+            for side in sides:
+                backbone(torch.zeros(1, 3, side, side))
+    except (RuntimeError, AssertionError, ValueError) as error:
+        raise ConfigError(
+            f"augment.views: {backbone.config.timm} does not take small crops of {side}x{side} pixels: "
+            f"{first_line(error)}; change their size, or leave them out"
+        ) from error
+    finally:
+        backbone.train(training)

@@ -1,9 +1,12 @@
 from __future__ import annotations
 
+import pytest
 import torch
 from torch import Tensor
 
-from twinlens.training.modules.multi_crop import encode_crops
+from tests.support.small_runs import RESNET, VIT, small_backbone
+from twinlens.training.config import ConfigError
+from twinlens.training.modules.multi_crop import check_crop_sizes, encode_crops
 
 
 def test_each_size_is_encoded_in_one_pass_and_views_keep_their_order() -> None:
@@ -27,3 +30,17 @@ def test_crops_stay_in_channels_last_memory() -> None:
 
     views = [torch.randn(2, 3, 8, 8).contiguous(memory_format=torch.channels_last) for _ in range(2)]
     assert len(encode_crops(encode, views)) == 2
+
+
+def test_crops_that_a_vit_cannot_cut_into_patches_are_refused_with_their_size() -> None:
+    check_crop_sizes(small_backbone(VIT), [8, 12])
+    with pytest.raises(ConfigError, match=r"does not take small crops of 10x10 pixels: .*leave them out"):
+        check_crop_sizes(small_backbone(VIT), [8, 10])
+
+
+def test_a_look_at_the_crops_leaves_the_encoder_as_it_was() -> None:
+    backbone = small_backbone(RESNET).train()
+    before = {name: value.clone() for name, value in backbone.state_dict().items()}
+    check_crop_sizes(backbone, [8])
+    assert backbone.training
+    torch.testing.assert_close(backbone.state_dict(), before)
