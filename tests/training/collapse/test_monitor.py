@@ -57,6 +57,29 @@ def test_embeddings_that_fall_onto_a_line_stop_the_run_although_their_spread_is_
     assert 50 < stop <= 100
 
 
+@pytest.mark.parametrize("rank", [1, 2])
+def test_embeddings_that_keep_a_few_directions_and_nothing_else_stop_the_run(rank: int) -> None:
+    stop = first_stop(lambda step: noise(step) if step < 50 else noise(step, d=rank) @ torch.eye(D)[:rank], 200)
+    assert stop is not None
+    assert 50 < stop <= 100
+
+
+def test_a_few_strong_directions_among_many_are_healthy() -> None:
+    strength = torch.tensor([1.0, 0.7, 0.5] + [0.15] * (D - 3))
+    assert first_stop(lambda step: noise(step) if step < 50 else noise(step) * strength, 400) is None
+
+
+def test_without_a_second_view_a_line_is_no_failure_and_equal_embeddings_are_given_longer() -> None:
+    monitor = CollapseMonitor("x")
+    for step in range(1, 200):
+        monitor.see(step, (noise(step) if step < 50 else along_a_line(step, 0.01),))
+    monitor = CollapseMonitor("x")
+    for step in range(1, 300):
+        monitor.see(step, (noise(step) if step < 50 else torch.ones(N, D),))
+    with pytest.raises(TrainingError, match="collapsed at step 400"):
+        monitor.see(400, (torch.ones(N, D),))
+
+
 @pytest.mark.parametrize(
     ("collapsed", "message"),
     [
@@ -67,11 +90,11 @@ def test_embeddings_that_fall_onto_a_line_stop_the_run_although_their_spread_is_
 )
 def test_the_message_tells_which_collapse_and_the_likely_cause(collapsed: Tensor, message: str) -> None:
     monitor = CollapseMonitor("because of a test", patience=2)
-    monitor.see(1, (noise(1),))
+    monitor.see(1, (noise(1), noise(1)))
     for step in (2, 3):
-        monitor.see(step, (collapsed,))
+        monitor.see(step, (collapsed, collapsed))
     with pytest.raises(TrainingError, match=message):
-        monitor.see(4, (collapsed,))
+        monitor.see(4, (collapsed, collapsed))
 
 
 def test_a_network_that_starts_with_nearly_equal_embeddings_is_given_time_to_part_them() -> None:
