@@ -50,6 +50,10 @@ def train(
         Ablation | None,
         typer.Option("--ablate", help="Keep only this of the augmentation, as the papers' ablations do."),
     ] = None,
+    resume: Annotated[
+        bool,
+        typer.Option("--resume", help="Go on with the interrupted run in --out; its own configuration is taken."),
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Train an encoder: a dual encoder on captions (clip), or an image encoder on pictures alone.
@@ -63,9 +67,9 @@ def train(
             raise ConfigError("name the run folder with --out")
         result: TrainResult | ImageTrainResult
         if method == "clip":
-            result = _train_clip(config, out, images, settings, ablate)
+            result = _train_clip(config, out, images, settings, ablate, resume=resume)
         else:
-            result = _train_images(method, config, out, images, settings or (), ablate)
+            result = _train_images(method, config, out, images, settings or (), ablate, resume=resume)
     if not launched_ranks().is_first:
         return
     if as_json:
@@ -82,7 +86,11 @@ def _train_clip(
     images: Path | None,
     settings: list[str] | None,
     ablate: Ablation | None,
+    *,
+    resume: bool,
 ) -> TrainResult:
+    if resume:
+        raise ConfigError("a run of clip cannot be resumed yet: start it anew, or go on from its checkpoint")
     if images is not None or settings or ablate is not None:
         raise ConfigError("--images, --set and --ablate are for methods on pictures alone; clip takes a file")
     if launched_ranks() != ALONE:
@@ -106,16 +114,21 @@ def _train_images(
     images: Path | None,
     settings: Sequence[str],
     ablate: Ablation | None,
+    *,
+    resume: bool,
 ) -> ImageTrainResult:
     if method.endswith(".toml"):
         raise ConfigError(f"name the method first: twinlens train clip {method}")
-    from twinlens.training.image_config import read_image_config
+    from twinlens.training.image_config import read_image_config, read_run_config
 
-    settings_of_run = read_image_config(method, config, pictures=images, settings=settings, ablate=ablate)
+    if resume and config is None and images is None and not settings and ablate is None:
+        settings_of_run = read_run_config(out, method)
+    else:
+        settings_of_run = read_image_config(method, config, pictures=images, settings=settings, ablate=ablate)
     from twinlens.training.progress import lines_or_bar
     from twinlens.training.train_images import train_images
 
-    return train_images(settings_of_run, out, lambda steps: lines_or_bar(f"training {method}", steps))
+    return train_images(settings_of_run, out, lambda steps: lines_or_bar(f"training {method}", steps), resume=resume)
 
 
 def mine(

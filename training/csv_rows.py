@@ -32,3 +32,28 @@ def read_columns(path: Path) -> dict[str, list[float]]:
             return {name: [float(row[name]) for row in rows] for name in reader.fieldnames or ()}
     except (OSError, ValueError, csv.Error) as error:
         raise DataError(f"{path} is no table of numbers: {error}") from error
+
+
+def keep_rows_until(path: Path, step: int) -> None:
+    """Drops the rows of later steps, and one that a crash cut short, for the run goes on from `step`.
+
+    Nothing is done where there is no file.
+
+    Raises:
+        DataError: if the file holds something else than numbers, or no steps.
+    """
+    if not path.exists():
+        return
+    columns = read_columns(path)
+    if columns and "step" not in columns:
+        raise DataError(f"{path} has no column 'step'")
+    rows = [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
+    kept = path.with_name(f"{path.name}.tmp")
+    kept.unlink(missing_ok=True)
+    for row in rows:
+        if row["step"] <= step:
+            append_row(kept, row)
+    if kept.exists():
+        kept.replace(path)
+    else:
+        path.unlink()

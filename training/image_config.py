@@ -8,7 +8,7 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from importlib import resources
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, ValidationError, model_validator
 
@@ -18,6 +18,10 @@ from twinlens.training.config import ConfigError, Frozen, one_line, read_toml
 from twinlens.training.methods.image_method import MethodOptions
 from twinlens.training.methods.registry import image_method
 from twinlens.training.modules.backbone import BackboneConfig
+from twinlens.training.run_records import recorded_config
+
+_Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+_Finite = Annotated[float, Field(allow_inf_nan=False)]
 
 
 class PicturesData(Frozen):
@@ -25,12 +29,18 @@ class PicturesData(Frozen):
 
     Attributes:
         path: A folder (of folders: each is a class), a list of pictures, or shards; see `picture_sources`.
+        images: The folder that relative paths of a list start from; None: the list's own.
+        image_column: Of a list.
+        label_column: Of a list; it may be absent.
         side: Side of the stored pictures that crops are cut from; None: one and a half times the crop.
-        limit: Take at most so many.
+        limit: Take at most so many, spread evenly.
         max_unreadable_share: Stop when more than this share cannot be read or is smaller than the crop.
     """
 
     path: Path
+    images: Path | None = None
+    image_column: str = "image"
+    label_column: str = "label"
     side: int | None = Field(default=None, ge=8)
     limit: int | None = Field(default=None, ge=1)
     max_unreadable_share: float = Field(default=0.01, ge=0, le=1)
@@ -46,8 +56,8 @@ class ImageModelConfig(BackboneConfig):
     """
 
     name: str | None = Field(default=None, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$")
-    mean: tuple[float, float, float] = (0.485, 0.456, 0.406)
-    std: tuple[float, float, float] = (0.229, 0.224, 0.225)
+    mean: tuple[_Finite, _Finite, _Finite] = (0.485, 0.456, 0.406)
+    std: tuple[_Positive, _Positive, _Positive] = (0.229, 0.224, 0.225)
 
     def backbone(self) -> BackboneConfig:
         """What `build_backbone` takes."""
@@ -65,6 +75,7 @@ class ImageRunConfig(Frozen):
         warmup_share: Of the steps, with a rising learning rate.
         precision: bf16 keeps the weights in fp32 and computes in bfloat16; auto takes it where the processor has it.
         augmentation: `batched` (tensor code for the whole batch) or `exact` (torchvision, picture by picture).
+        state_every: Write the state from which an interrupted run goes on (`--resume`) every so many steps; 0: never.
         threads: Of torch; None leaves it alone.
     """
 
@@ -81,6 +92,7 @@ class ImageRunConfig(Frozen):
     augmentation: Literal["batched", "exact"] = "batched"
     seed: int = Field(default=0, ge=0, lt=2**32)
     log_every: int = Field(default=20, ge=1)
+    state_every: int = Field(default=500, ge=0)
     threads: int | None = Field(default=None, ge=1)
 
 
@@ -175,6 +187,21 @@ def read_image_config(
     return config.model_copy(update={"augment": ablated(config.augment, ablate)})
 
 
+def read_run_config(out: Path, method: str) -> ImageTrainConfig:
+    """The configuration of the run in a folder.
+
+    Raises:
+        ConfigError: if there is none, it cannot be read, or it is a run of another method.
+    """
+    content = recorded_config(out)
+    if content.get("method") != method:
+        raise ConfigError(f"{out} is a run of {content.get('method')}; it cannot go on as {method}")
+    try:
+        return ImageTrainConfig.model_validate(content)
+    except ValidationError as error:
+        raise ConfigError(f"{out / 'config.json'}: {one_line(error)}") from None
+
+
 def recipe_text(method: str) -> str:
     """The TOML of a method's defaults.
 
@@ -210,7 +237,7 @@ def _setting(text: str) -> dict[str, Any]:
 
 
 def _relative_to(content: dict[str, Any], folder: Path) -> dict[str, Any]:
-    for section, key in (("data", "path"), ("knn", "test")):
+    for section, key in (("data", "path"), ("data", "images"), ("knn", "test")):
         table = content.get(section)
         if isinstance(table, dict) and isinstance(table.get(key), str):
             content = _merged(content, {section: {key: str(folder / table[key])}})

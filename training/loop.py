@@ -38,6 +38,7 @@ def fit(
     threads: int | None = None,
     callbacks: Sequence[pl.Callback] = (),
     ranks: Ranks = ALONE,
+    resume_from: Path | None = None,
 ) -> dict[str, float]:
     """Trains for `steps` steps on the GPU where there is one, else on the CPU.
 
@@ -53,6 +54,7 @@ def fit(
         callbacks: What else happens between steps.
         ranks: The processes that share each batch; each is given its own part, gradients are averaged over them, and
             so are the values that are reported. The first one writes and reports.
+        resume_from: A state that `Trainer.save_checkpoint` wrote; `batches` begin with the one after it.
 
     Returns:
         The last report.
@@ -82,7 +84,8 @@ def fit(
             callbacks=[log, *callbacks],
         )
         # No worker processes: the batches are cut from one array in memory, and the cores belong to the towers.
-        trainer.fit(method, DataLoader(batches, batch_size=None, num_workers=0))
+        loader = DataLoader(batches, batch_size=None, num_workers=0)
+        trainer.fit(method, loader, ckpt_path=resume_from, weights_only=True)
     return log.last
 
 
@@ -96,10 +99,19 @@ class _MetricsLog(pl.Callback):
         self._seen = 0
         self._since = 0
         self._start_s = self._tick_s = time.perf_counter()
+        self._before_s = 0.0
         self.last: dict[str, float] = {}
 
+    def state_dict(self) -> dict[str, Any]:
+        """A run that is resumed counts on from the seconds it had."""
+        return {"seconds": time.perf_counter() - self._start_s}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self._before_s = state_dict["seconds"]
+
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:  # noqa: ARG002
-        self._start_s = self._tick_s = time.perf_counter()
+        self._tick_s = time.perf_counter()
+        self._start_s = self._tick_s - self._before_s
 
     def on_train_batch_end(
         self,

@@ -2,33 +2,49 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import pytorch_lightning as pl
 import torch
 
-from twinlens.encoders.manifest import Lineage, PreprocessSpec
 from twinlens.training.augment.augmenter import Augmenter
-from twinlens.training.checkpoint import CheckpointMeta
 from twinlens.training.config import ConfigError
+from twinlens.training.csv_rows import keep_rows_until
 from twinlens.training.data.picture_batches import PictureBatches
-from twinlens.training.data.picture_set import PictureSet
-from twinlens.training.data.picture_sources import load_pictures
-from twinlens.training.image_checkpoint import ImageEncoderSpec, save_image_checkpoint
+from twinlens.training.data.picture_set import UNLABELLED, PictureSet
+from twinlens.training.evaluation.curves import curves_of, draw_curves
+from twinlens.training.evaluation.knn_callback import KnnCallback
+from twinlens.training.image_checkpoint import save_image_checkpoint
 from twinlens.training.image_config import ImageTrainConfig
+from twinlens.training.image_plan import (
+    check_before_loading,
+    load,
+    meta_of_run,
+    plan_of,
+    precision_of,
+    preprocess_of,
+    spec_of,
+)
 from twinlens.training.loop import fit
+from twinlens.training.methods.image_method import ImageMethod
 from twinlens.training.methods.registry import image_method
 from twinlens.training.methods.run_plan import RunPlan
 from twinlens.training.modules.backbone import build_backbone
 from twinlens.training.modules.global_batch_norm import share_batch_norm
 from twinlens.training.progress import Report
-from twinlens.training.ranks import launched_ranks
-from twinlens.training.run_records import PACKAGES, write_records
-from twinlens.training.versions import versions
+from twinlens.training.ranks import Ranks, launched_ranks
+from twinlens.training.run_records import check_same_run, write_records
+from twinlens.training.run_state import STATE_FILE, RunIdentity, RunState, read_state
+
+CHECKPOINT_FILE = "checkpoint.pt"
+METRICS_FILE = "metrics.csv"
+EVALUATIONS_FILE = "evaluations.csv"
+_MOST_VOTERS = 20_000
+_MOST_LEFT_OUT = 5_000
 
 
 @dataclass(frozen=True)
@@ -76,157 +92,192 @@ class ImageTrainResult:
 
 
 def train_images(
-    config: ImageTrainConfig, out: Path, reporting: Callable[[int], AbstractContextManager[Report]]
+    config: ImageTrainConfig,
+    out: Path,
+    reporting: Callable[[int], AbstractContextManager[Report]],
+    *,
+    resume: bool = False,
 ) -> ImageTrainResult:
     """Trains an image encoder and writes a run folder.
 
-    It holds config.json, environment.json, data.json, metrics.csv, evaluations.csv and checkpoint.pt.
+    It holds config.json, environment.json, data.json, metrics.csv, evaluations.csv (where pictures have classes),
+    curves.png, checkpoint.pt and, while the run is under way, state.pt.
 
-    The same configuration on the same machine gives the same weights. Processes that `torchrun` started share each
-    batch; the first one writes.
+    The same configuration on the same machine gives the same weights, also where the run was interrupted and resumed.
+    Processes that `torchrun` started share each batch; the first one writes.
 
     Args:
         config: What to train on what.
-        out: The run folder; must be new or empty.
+        out: The run folder; must be new or empty, or to be resumed.
         reporting: Given the number of steps, opens what is called with the step and the named values of each report.
+        resume: Go on from the state in `out`, which an interrupted run of the same configuration left there.
 
     Raises:
-        ConfigError: if the run folder is in use, or the configuration cannot be trained.
+        ConfigError: if the run folder is in use, holds nothing to resume or another run, or the configuration cannot be
+            trained.
         DataError: if the pictures cannot be trained on.
-        CheckpointError: if the checkpoint cannot be written.
+        CheckpointError: if the checkpoint or the state cannot be written, or the state not be gone on from.
         TrainingError: if the loss is no longer finite, or the embeddings collapse.
     """
     ranks = launched_ranks()
-    # The others may come when the first has begun to write.
-    if ranks.is_first and out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise ConfigError(f"{out} is not an empty folder; name a new one for the run")
-    # First: a mistyped name should not wait for the data.
+    if ranks.is_first or resume:  # the others may come when the first has begun to write
+        _check_folder(out, config, resume=resume)
+    with _folder(out):
+        run = _prepare(config, out, ranks, resume=resume)
+        if ranks.is_first:
+            if resume:
+                keep_rows_until(out / METRICS_FILE, run.start)
+                keep_rows_until(out / EVALUATIONS_FILE, run.start)
+            else:
+                _write_records(out, config, run.pictures)
+        last: dict[str, float] = {}
+        if run.batches is not None:
+            with reporting(run.plan.steps) if ranks.is_first else nullcontext(_silent) as progress:
+                last = fit(
+                    run.method,
+                    run.batches,
+                    steps=run.plan.steps,
+                    precision=precision_of(config.train.precision),
+                    log_every=config.train.log_every,
+                    metrics_csv=out / METRICS_FILE,
+                    progress=progress,
+                    threads=config.train.threads,
+                    callbacks=[*([] if run.knn is None else [run.knn]), run.state],
+                    ranks=ranks,
+                    resume_from=out / STATE_FILE if resume else None,
+                )
+        elif run.knn is not None and ranks.is_first:
+            run.knn.look(run.method.exported(), 0)
+        seen = {} if run.knn is None else {k: v for k, v in run.knn.last.items() if k not in {"step", "seconds"}}
+        checkpoint = out / CHECKPOINT_FILE
+        if ranks.is_first:
+            meta = meta_of_run(config, run.pictures, run.plan, seen)
+            save_image_checkpoint(checkpoint, spec_of(config), run.method.exported(), meta)
+            (out / STATE_FILE).unlink(missing_ok=True)
+            _draw(out)
+    found = run.pictures
+    return ImageTrainResult(checkpoint, len(found), run.plan.steps, found.unreadable, last, seen.get("knn_accuracy"))
+
+
+@dataclass(frozen=True)
+class _Prepared:
+    """A run with all checks behind it.
+
+    Attributes:
+        batches: None where no step is taken: `random` may have fewer pictures than a batch.
+        start: The step it goes on from.
+    """
+
+    method: ImageMethod
+    batches: PictureBatches | None
+    plan: RunPlan
+    pictures: PictureSet
+    knn: KnnCallback | None
+    state: RunState
+    start: int
+
+
+def _prepare(config: ImageTrainConfig, out: Path, ranks: Ranks, *, resume: bool) -> _Prepared:
+    # First what is quickly told: a mistyped name should not wait for the data.
     method_class = image_method(config.method)
+    check_before_loading(config, method_class)
     pl.seed_everything(config.train.seed, verbose=False)
     backbone = build_backbone(config.model.backbone(), config.size)
-    pictures = load(config, config.data.path)
-    batches = PictureBatches(
-        pictures, config.train.batch_size, config.train.seed, rank=ranks.rank, world_size=ranks.world_size
-    )
-    plan = plan_of(config, pictures, ranks.world_size)
+    pictures = load(config, config.data.path, spill=out)
     if method_class.needs_labels and not pictures.labelled:
         raise ConfigError(f"{config.method} needs a class for every picture: put them in one folder per class")
-    if plan.chunk_size is not None and not method_class.encodes_in_chunks:
-        raise ConfigError(f"train.chunk_size: {config.method} encodes a batch at once; leave it out")
+    plan = plan_of(config, pictures, ranks.world_size)
     options = config.options()
     method_class.check(options, plan, backbone)
+    identity = RunIdentity(config.method, config.digest(), pictures.digest())
+    start = read_state(out / STATE_FILE, identity, ranks=ranks.world_size) if resume else 0
+    share = {"rank": ranks.rank, "world_size": ranks.world_size}
+    batches = None
+    if plan.steps:
+        batches = PictureBatches(pictures, plan.batch_size, config.train.seed, start=start, **share)
+    knn = _knn(config, pictures, out, plan)
     method = method_class(backbone, options, plan)
     method.augmenter = Augmenter(
-        config.augment,
-        config.model.mean,
-        config.model.std,
-        config.train.seed,
-        mode=config.train.augmentation,
-        rank=ranks.rank,
-        world_size=ranks.world_size,
+        config.augment, plan.mean, plan.std, config.train.seed, mode=config.train.augmentation, **share
     )
-    if ranks.is_first:
-        out.mkdir(parents=True, exist_ok=True)
-        write_records(
-            out,
-            config=config.model_dump(mode="json"),
-            data={
-                "sha256": pictures.digest(),
-                "pictures": len(pictures),
-                "classes": list(pictures.classes),
-                "unreadable": pictures.unreadable,
-            },
-        )
     method.to(memory_format=torch.channels_last)
     if ranks.world_size > 1 and method_class.global_batch_norm:
         share_batch_norm(method)
-    with reporting(plan.steps) if ranks.is_first else nullcontext(_silent) as progress:
-        last = fit(
-            method,
-            batches,
-            steps=plan.steps,
-            precision=precision_of(config.train.precision),
-            log_every=config.train.log_every,
-            metrics_csv=out / "metrics.csv",
-            progress=progress,
-            threads=config.train.threads,
-            ranks=ranks,
-        )
-    checkpoint = out / "checkpoint.pt"
-    if ranks.is_first:
-        save_image_checkpoint(checkpoint, spec_of(config), method.exported(), meta_of_run(config, pictures, plan))
-    return ImageTrainResult(checkpoint, len(pictures), plan.steps, pictures.unreadable, last, None)
+    state = RunState(out / STATE_FILE, identity, every=config.train.state_every, steps=plan.steps)
+    return _Prepared(method, batches, plan, pictures, knn, state, start)
 
 
-def load(config: ImageTrainConfig, path: Path) -> PictureSet:
-    """The pictures at `path`, as the configuration stores them."""
-    data = config.data
-    return load_pictures(
-        path,
-        side=data.side or stored_side(config.size),
-        smallest=config.size,
-        limit=data.limit,
-        max_unreadable_share=data.max_unreadable_share,
+@contextmanager
+def _folder(out: Path) -> Iterator[None]:
+    """Makes the folder; where nothing comes of it, it goes again."""
+    made = not out.exists()
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(f"{out} cannot be made: {error.strerror or error}") from None
+    try:
+        yield
+    except BaseException:
+        if made:
+            with suppress(OSError):  # something lies in it
+                out.rmdir()
+        raise
+
+
+def _write_records(out: Path, config: ImageTrainConfig, pictures: PictureSet) -> None:
+    write_records(
+        out,
+        config=config.model_dump(mode="json"),
+        data={
+            "sha256": pictures.digest(),
+            "pictures": len(pictures),
+            "classes": list(pictures.classes),
+            "unreadable": pictures.unreadable,
+        },
     )
 
 
-def stored_side(size: int) -> int:
-    """Crops of `size` are cut from pictures half as large again, so that small crops are not enlarged much."""
-    return size if size <= 32 else size * 3 // 2
+def _draw(out: Path) -> None:
+    curves = curves_of(out)
+    if curves:
+        (out / "curves.png").write_bytes(draw_curves({out.name: curves}))
+
+
+def _check_folder(out: Path, config: ImageTrainConfig, *, resume: bool) -> None:
+    if not resume:
+        if out.exists() and (not out.is_dir() or any(out.iterdir())):
+            raise ConfigError(f"{out} is not an empty folder; name a new one for the run")
+        return
+    if (out / STATE_FILE).is_file():
+        check_same_run(out, config.model_dump(mode="json"))
+    elif (out / CHECKPOINT_FILE).is_file():
+        raise ConfigError(f"{out} holds a finished run; there is nothing to resume")
+    else:
+        raise ConfigError(f"{out} holds no state to go on from (train.state_every says when one is written)")
+
+
+def _knn(config: ImageTrainConfig, pictures: PictureSet, out: Path, plan: RunPlan) -> KnnCallback | None:
+    """What looks at the encoder during the run, where there are classes to look for."""
+    knn = config.knn
+    if len(set(pictures.labels.tolist()) - {UNLABELLED}) < 2:
+        if knn.test is not None:
+            raise ConfigError("knn.test: the training pictures are of no two classes, so none can be told by them")
+        return None
+    test = None if knn.test is None else load(config, knn.test)
+    return KnnCallback(
+        pictures,
+        test,
+        preprocess_of(config),
+        out / EVALUATIONS_FILE,
+        every_steps=0 if knn.every_epochs == 0 else max(1, round(knn.every_epochs * plan.steps_per_epoch)),
+        steps=plan.steps,
+        k=knn.k,
+        temperature=knn.temperature,
+        # Without a test set each voter is a question too, and all of them are embedded at every look.
+        most=_MOST_VOTERS if test is not None else _MOST_LEFT_OUT,
+        seed=config.train.seed,
+    )
 
 
 def _silent(step: int, values: dict[str, float]) -> None:
     """Ranks other than the first say nothing."""
-
-
-def plan_of(config: ImageTrainConfig, pictures: PictureSet, world_size: int = 1) -> RunPlan:
-    """What the method is told of the run."""
-    run = config.train
-    per_epoch = max(1, len(pictures) // run.batch_size)
-    steps = run.steps if run.steps is not None else max(1, round(run.epochs * per_epoch))
-    return RunPlan(
-        steps=steps,
-        batch_size=run.batch_size,
-        dataset_size=len(pictures),
-        classes=len(pictures.classes) if pictures.labelled else 0,
-        global_views=config.augment.global_views,
-        local_views=config.augment.local_views,
-        size=config.size,
-        mean=config.model.mean,
-        std=config.model.std,
-        learning_rate=run.learning_rate,
-        weight_decay=run.weight_decay,
-        warmup_steps=round(run.warmup_share * steps),
-        optimiser=run.optimiser,
-        momentum=run.momentum,
-        log_every=run.log_every,
-        chunk_size=run.chunk_size,
-        world_size=world_size,
-    )
-
-
-def precision_of(asked: Literal["auto", "fp32", "bf16"]) -> Literal["fp32", "bf16"]:
-    """`auto` is bf16 where the processor computes in it, for elsewhere it is emulated and slow."""
-    if asked != "auto":
-        return asked
-    if torch.cuda.is_available():
-        return "bf16" if torch.cuda.is_bf16_supported(including_emulation=False) else "fp32"
-    return "bf16" if torch.cpu.get_capabilities().get("avx512_bf16") else "fp32"
-
-
-def spec_of(config: ImageTrainConfig) -> ImageEncoderSpec:
-    """What the checkpoint says of the encoder."""
-    size = config.size
-    preprocess = PreprocessSpec(size=size, resize_size=size, mean=config.model.mean, std=config.model.std)
-    return ImageEncoderSpec(config.model.backbone(), preprocess, config.method, config.model.name or config.method)
-
-
-def meta_of_run(config: ImageTrainConfig, pictures: PictureSet, plan: RunPlan) -> CheckpointMeta:
-    """Method, digests and versions, and what was measured."""
-    lineage = Lineage(
-        method=config.method,
-        config_sha256=config.digest(),
-        data_sha256=pictures.digest(),
-        packages=versions(PACKAGES),
-    )
-    return CheckpointMeta(plan.steps, lineage)

@@ -1,0 +1,160 @@
+"""A run that was killed goes on as if it had not been."""
+
+from __future__ import annotations
+
+import csv
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.support.drawn_pictures import write_classes
+from tests.support.small_image_runs import Reports, small_run
+from twinlens.training.checkpoint import CheckpointError
+from twinlens.training.config import ConfigError
+from twinlens.training.image_checkpoint import load_image_checkpoint
+from twinlens.training.methods.registry import IMAGE_METHODS
+from twinlens.training.run_state import RunIdentity, read_state
+from twinlens.training.train_images import train_images
+
+# Dropped paths draw from torch's generator; a queue wraps around and a schedule bends within six steps.
+SETTINGS = ("train.steps=6", "train.state_every=2", "knn.every_epochs=0.5", "model.arguments.drop_path_rate=0.2")
+# These hold state of each kind: batch statistics, queue and moving average, queue and prototypes, hidden patches.
+QUICK = ("simclr", "moco", "swav", "mae")
+
+
+@pytest.fixture(scope="module")
+def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_classes(tmp_path_factory.mktemp("pictures") / "photos", 8)
+
+
+def interrupted(method: str, pictures: Path, out: Path, *settings: str, stop_at: int = 5) -> Path:
+    with pytest.raises(KeyError, match="stopped"):
+        train_images(small_run(method, pictures, *SETTINGS, *settings), out, Reports(stop_at))
+    return out
+
+
+def weights(checkpoint: Path) -> dict[str, torch.Tensor]:
+    return load_image_checkpoint(checkpoint)[1].state_dict()
+
+
+def rows(path: Path) -> list[dict[str, str]]:
+    with path.open() as file:
+        told = list(csv.DictReader(file))
+    return [{name: value for name, value in row.items() if name not in {"seconds", "samples_per_s"}} for row in told]
+
+
+@pytest.mark.parametrize(
+    "method",
+    [
+        name if name in QUICK else pytest.param(name, marks=pytest.mark.slow)
+        for name in IMAGE_METHODS
+        if name != "random"
+    ],
+)
+def test_an_interrupted_run_ends_with_the_weights_of_one_that_was_not(
+    method: str, pictures: Path, tmp_path: Path
+) -> None:
+    config = small_run(method, pictures, *SETTINGS)
+    whole = train_images(config, tmp_path / "whole", Reports())
+    out = interrupted(method, pictures, tmp_path / "cut")
+    assert not (out / "checkpoint.pt").exists()
+    reports = Reports()
+    resumed = train_images(config, out, reports, resume=True)
+    assert [row["step"] for row in reports.rows] == [5, 6]  # the state is of step 4
+    expected, found = weights(whole.checkpoint), weights(resumed.checkpoint)
+    assert all(torch.equal(found[name], value) for name, value in expected.items())
+    for table in ("metrics.csv", "evaluations.csv"):
+        assert rows(out / table) == rows(tmp_path / "whole" / table)
+    assert (resumed.knn, resumed.steps) == (whole.knn, whole.steps)
+    assert not (out / "state.pt").exists()
+
+
+def test_seconds_count_on(pictures: Path, tmp_path: Path) -> None:
+    out = interrupted("simclr", pictures, tmp_path / "run")
+    train_images(small_run("simclr", pictures, *SETTINGS), out, Reports(), resume=True)
+    with (out / "metrics.csv").open() as file:
+        seconds = [float(row["seconds"]) for row in csv.DictReader(file)]
+    assert seconds == sorted(seconds)
+
+
+def test_another_method_configuration_or_data_is_refused_naming_both(pictures: Path, tmp_path: Path) -> None:
+    out = interrupted("simclr", pictures, tmp_path / "run")
+    for method, settings, message in (
+        ("vicreg", (), r"run is a run of simclr; it cannot go on as vicreg"),
+        ("simclr", ("train.learning_rate=0.5",), r"with train.learning_rate = [0-9.]+; it cannot go on with 0.5"),
+        ("simclr", ("method.temperature=0.9",), r"with method.temperature = [0-9.]+; it cannot go on with 0.9"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            train_images(small_run(method, pictures, *SETTINGS, *settings), out, Reports(), resume=True)
+    (pictures / "jade/000.png").rename(pictures.parent / "000.png")
+    try:
+        with pytest.raises(CheckpointError, match=r"the pictures have changed since .*state.pt was written"):
+            train_images(small_run("simclr", pictures, *SETTINGS), out, Reports(), resume=True)
+    finally:
+        (pictures.parent / "000.png").rename(pictures / "jade/000.png")
+
+
+def test_a_state_of_another_method_is_refused_also_where_the_record_is_gone(pictures: Path, tmp_path: Path) -> None:
+    out = interrupted("simclr", pictures, tmp_path / "run")
+    state = torch.load(out / "state.pt", weights_only=True)["twinlens"]
+    own = RunIdentity("simclr", state["config_sha256"], state["data_sha256"])
+    assert read_state(out / "state.pt", own) == 4
+    for other, ranks, message in (
+        (RunIdentity("moco", own.config_sha256, own.data_sha256), 1, "is of a run of simclr; it cannot go on as moco"),
+        (RunIdentity("simclr", "0" * 64, own.data_sha256), 1, "is of configuration .*; it cannot go on with 00000000"),
+        (own, 2, r"is of a run of 1 process\(es\); it cannot go on with 2"),
+    ):
+        with pytest.raises(CheckpointError, match=message):
+            read_state(out / "state.pt", other, ranks=ranks)
+
+
+def test_what_cannot_be_resumed_says_why(pictures: Path, tmp_path: Path) -> None:
+    config = small_run("simclr", pictures)
+    done = train_images(config, tmp_path / "done", Reports())
+    with pytest.raises(ConfigError, match="done holds a finished run; there is nothing to resume"):
+        train_images(config, done.checkpoint.parent, Reports(), resume=True)
+    with pytest.raises(ConfigError, match="new holds no state to go on from"):
+        train_images(config, tmp_path / "new", Reports(), resume=True)
+    out = interrupted("simclr", pictures, tmp_path / "run")
+    (out / "state.pt").write_bytes((out / "state.pt").read_bytes()[:1000])
+    with pytest.raises(CheckpointError, match=r"state.pt is not the state of a run"):
+        train_images(small_run("simclr", pictures, *SETTINGS), out, Reports(), resume=True)
+    torch.save({"weights": torch.zeros(2)}, out / "state.pt")
+    with pytest.raises(CheckpointError, match=r"state.pt is not the state of a run"):
+        train_images(small_run("simclr", pictures, *SETTINGS), out, Reports(), resume=True)
+
+
+@pytest.mark.slow
+def test_a_killed_command_is_resumed_by_the_command(pictures: Path, tmp_path: Path) -> None:
+    """SIGKILL at an arbitrary moment, then `--resume` with nothing but method and folder."""
+    settings = ("augment.size=32", "train.batch_size=8", "train.steps=120", "train.state_every=1", "train.log_every=1")
+    small = ("model.stem=cifar_stride2", "model.arguments={layers = [1, 1, 1, 1], channels = [8, 8, 16, 16]}")
+    options = [part for setting in (*settings, *small) for part in ("--set", setting)]
+
+    def twinlens(*arguments: str) -> subprocess.Popen[str]:
+        command = [sys.executable, "-m", "twinlens", "train", "simclr", *arguments]
+        return subprocess.Popen(command, cwd=tmp_path, text=True, stderr=subprocess.PIPE, env=os.environ)
+
+    whole = twinlens("--images", str(pictures), "--out", "whole", *options)
+    assert whole.communicate()[1] is not None
+    assert whole.returncode == 0
+    cut = twinlens("--images", str(pictures), "--out", "cut", *options)
+    assert cut.stderr is not None
+    while not (tmp_path / "cut/state.pt").exists():
+        assert cut.poll() is None, cut.stderr.read()
+        time.sleep(0.01)
+    cut.send_signal(signal.SIGKILL)
+    cut.communicate()
+    assert not (tmp_path / "cut/checkpoint.pt").exists()
+    resumed = twinlens("--out", "cut", "--resume")
+    told = resumed.communicate()[1]
+    assert resumed.returncode == 0, told
+    expected, found = weights(tmp_path / "whole/checkpoint.pt"), weights(tmp_path / "cut/checkpoint.pt")
+    assert all(torch.equal(found[name], value) for name, value in expected.items())
+    assert rows(tmp_path / "cut/metrics.csv") == rows(tmp_path / "whole/metrics.csv")
