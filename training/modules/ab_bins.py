@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import torch
 from torch import Tensor, nn
 
@@ -10,6 +12,7 @@ from twinlens.training.modules.lab_colour import lab_of
 GRID = 10.0
 
 
+@lru_cache(maxsize=4)
 def reachable_bins(step: int = 4) -> Tensor:
     """The points of a grid of 10 in a*b* that some sRGB colour is nearest to (Zhang et al. 2016, §2.1, fig. 3a).
 
@@ -20,7 +23,7 @@ def reachable_bins(step: int = 4) -> Tensor:
         step: Between the 8-bit values of each channel that are looked at; 4 and less find the same bins.
 
     Returns:
-        float32, shape (q, 2), sorted by a*, then b*.
+        float32, shape (q, 2), sorted by a*, then b*; not to be changed.
     """
     values = torch.tensor([*range(0, 255, step), 255], dtype=torch.float64) / 255
     rgb = torch.cartesian_prod(values, values, values)
@@ -48,7 +51,7 @@ class AbBins(nn.Module):
         super().__init__()
         self.neighbours = neighbours
         self.sigma = sigma
-        self.register_buffer("centres_q2", reachable_bins(), persistent=False)
+        self.register_buffer("centres_q2", reachable_bins().clone(), persistent=False)
 
     @property
     def count(self) -> int:
