@@ -8,6 +8,8 @@ import sys
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
+# Hours each: only by name.
+LONG = {"quality/ssl"}
 
 
 def main() -> int:
@@ -18,8 +20,10 @@ def main() -> int:
         if not path.name.startswith("__")
     }
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
-    parser.add_argument("name", nargs="*", help=f"all, if none is given; there are: {', '.join(scripts)}")
-    wanted = parser.parse_args().name or list(scripts)
+    parser.add_argument(
+        "name", nargs="*", help=f"all but {', '.join(LONG)}, if none is given; there are: {', '.join(scripts)}"
+    )
+    wanted = parser.parse_args().name or [name for name in scripts if name not in LONG]
     if unknown := [name for name in wanted if name not in scripts]:
         parser.error(f"no benchmark {unknown[0]!r}; there are: {', '.join(scripts)}")
     results = HERE / "results"
