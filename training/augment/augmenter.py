@@ -14,6 +14,9 @@ from twinlens.training.augment.exact import augment_exact
 from twinlens.training.augment.recipe import AugmentRecipe
 
 Mode = Literal["batched", "exact"]
+# Of stored pictures in float32; the work on them takes about three times as much.
+_CHUNK_BYTES = 64 << 20
+_CHUNK_BYTES_GPU = 1 << 30
 
 
 class Augmenter:
@@ -80,9 +83,19 @@ class Augmenter:
         ]
 
     def _batched(self, pixels_nhwc: Tensor, draws: list[Draws]) -> list[Tensor]:
-        source = pixels_nhwc.transpose(2, 3).to(torch.float32, memory_format=torch.contiguous_format).div_(255)
-        views = [augment_batched(source, *each) for each in zip(self.views, draws, strict=True)]
-        return [view.transpose(2, 3).contiguous().permute(0, 3, 1, 2) for view in views]
+        count, side = pixels_nhwc.shape[:2]
+        device = pixels_nhwc.device
+        views = [torch.empty(count, view.side, view.side, 3, device=device) for view in self.views]
+        # As many pictures at a time as keep the intermediate ones small beside a network's activations.
+        chunk = max(1, (_CHUNK_BYTES if device.type == "cpu" else _CHUNK_BYTES_GPU) // (side * side * 3 * 4))
+        for start in range(0, count, chunk):
+            part = slice(start, start + chunk)
+            source = (
+                pixels_nhwc[part].transpose(2, 3).to(torch.float32, memory_format=torch.contiguous_format).div_(255)
+            )
+            for view, out, drawn in zip(self.views, views, draws, strict=True):
+                out[part] = augment_batched(source, view, drawn[part]).transpose(2, 3)
+        return [view.permute(0, 3, 1, 2) for view in views]
 
     def _exact(self, pixels_nhwc: Tensor, draws: list[Draws]) -> list[Tensor]:
         source = pixels_nhwc.permute(0, 3, 1, 2)

@@ -26,8 +26,7 @@ def adjust_brightness(pixels_nhcw: Tensor, factors: Tensor) -> Tensor:
 def adjust_contrast(pixels_nhcw: Tensor, factors: Tensor) -> Tensor:
     """Away from, or towards, the picture's mean brightness."""
     # The mean of a weighted sum is the weighted sum of the means.
-    means = pixels_nhcw.mean(dim=(1, 3))
-    mean = (means * means.new_tensor(_LUMA)).sum(dim=1)
+    mean = luma(pixels_nhcw.mean(dim=(1, 3))[:, None, :, None])[:, 0, 0, 0]
     return (pixels_nhcw * _wide(factors)).add_(_wide(mean * (1 - factors))).clamp_(0, 1)
 
 

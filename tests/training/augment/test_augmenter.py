@@ -100,6 +100,15 @@ def test_two_ranks_see_what_one_would_see_of_the_whole_batch() -> None:
             torch.testing.assert_close(mine, view[rank * 4 : rank * 4 + 4], rtol=0, atol=1e-5)
 
 
+def test_large_batches_are_augmented_in_parts_with_the_same_views(monkeypatch: pytest.MonkeyPatch) -> None:
+    recipe = shipped("byol", 64)
+    batch = pictures(7, 64)
+    whole = Augmenter(recipe, MEAN, STD, seed=2)(batch, 0)
+    monkeypatch.setattr("twinlens.training.augment.augmenter._CHUNK_BYTES", 3 * 64 * 64 * 3 * 4)
+    for view, in_parts in zip(whole, Augmenter(recipe, MEAN, STD, seed=2)(batch, 0), strict=True):
+        torch.testing.assert_close(in_parts, view, rtol=0, atol=1e-5)
+
+
 def test_autocast_does_not_reach_into_the_pixels() -> None:
     augmenter = Augmenter(shipped("simclr", 64), MEAN, STD, seed=0)
     batch = pictures(4, 64)
