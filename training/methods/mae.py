@@ -24,6 +24,7 @@ from twinlens.training.modules.masked_vit import (
 )
 from twinlens.training.modules.patches import patches_of
 from twinlens.training.modules.random_masking import random_masking, visible_count
+from twinlens.training.modules.short_attention import short_attention
 
 
 class MAEOptions(MethodOptions):
@@ -92,8 +93,9 @@ class MAE(ImageMethod):
         masking = random_masking(
             len(pixels), patch_rows(self.backbone) ** 2, self.options.mask_share, device=pixels.device
         )
-        tokens = encode_visible(self.backbone, pixels, masking.visible_nk)
-        predicted = self.decoder(tokens, masking.visible_nk)
+        with short_attention(pixels.device):
+            tokens = encode_visible(self.backbone, pixels, masking.visible_nk)
+            predicted = self.decoder(tokens, masking.visible_nk)
         with torch.autocast(pixels.device.type, enabled=False):
             loss = masked_reconstruction(
                 predicted,

@@ -1,0 +1,20 @@
+"""The faster way to attend over few tokens."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, nullcontext
+
+import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+
+def short_attention(device: torch.device) -> AbstractContextManager[None]:
+    """Around a forward pass of transformers over a few dozen tokens.
+
+    On the CPU in bfloat16, torch's flash attention is slow backwards on short sequences; the plain products are not. A
+    step of MAE, ViT-Ti on 32 pixels in patches of 4, made 192 instead of 141 images a second on one core. Elsewhere
+    torch chooses well.
+    """
+    if device.type == "cpu" and torch.is_autocast_enabled("cpu"):
+        return sdpa_kernel([SDPBackend.MATH])
+    return nullcontext()
