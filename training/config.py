@@ -18,9 +18,9 @@ class ConfigError(TrainingRoomError):
 
 
 class Frozen(BaseModel):
-    """Base of all sections: unknown keys are errors."""
+    """Base of all sections: unknown keys are errors, and so are numbers that are not finite."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
 class ScenesData(Frozen):

@@ -82,7 +82,7 @@ class ImageRunConfig(Frozen):
     steps: int | None = Field(default=None, ge=0)
     epochs: float = Field(default=100, gt=0)
     batch_size: int = Field(default=256, ge=1)
-    chunk_size: int | None = Field(default=None, ge=1)
+    chunk_size: int | None = Field(default=None, ge=2)
     optimiser: Literal["adamw", "sgd", "lars"] = "adamw"
     learning_rate: float = Field(default=1e-3, gt=0)
     momentum: float = Field(default=0.9, ge=0, lt=1)
@@ -171,7 +171,8 @@ def read_image_config(
     for setting in settings:
         content = _merged(content, _setting(setting))
     origin = str(path) if path is not None else f"train {method}"
-    if "path" not in content.get("data", {}):
+    data = content.get("data", {})
+    if isinstance(data, Mapping) and "path" not in data:
         raise ConfigError(f"{origin}: data.path is missing: name the pictures in the file or with --images")
     options = content.pop("method", {})
     try:

@@ -1,0 +1,113 @@
+"""`twinlens train METHOD` as a person types it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.support.drawn_pictures import write_classes
+from tests.support.small_image_runs import SMALL_RESNET
+from twinlens.__main__ import main
+
+SMALL = (*SMALL_RESNET, "augment.size=32", "train.batch_size=8", "train.steps=2", "train.state_every=1")
+
+
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_classes(tmp_path_factory.mktemp("pictures") / "photos", 6)
+
+
+def settings(*given: str) -> list[str]:
+    return [part for setting in given for part in ("--set", setting)]
+
+
+def test_a_run_from_options_alone(photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "runs" / "simclr"
+    arguments = ["train", "simclr", "--images", str(photos), "--out", str(out), "--ablate", "crop"]
+    assert main([*arguments, *settings(*SMALL), "--json"]) == 0
+    told = capsys.readouterr()
+    summary = json.loads(told.out)
+    assert (summary["checkpoint"], summary["pictures"], summary["steps"]) == (str(out / "checkpoint.pt"), 24, 2)
+    assert 0 <= summary["knn"] <= 1
+    assert "training simclr: 2/2, " in told.err
+    assert json.loads((out / "config.json").read_text())["augment"]["views"][0]["jitter"] is None
+
+
+def test_a_run_from_a_file_tells_what_it_left_out(
+    photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (photos / "jade/broken.png").write_bytes(b"")
+    try:
+        file = tmp_path / "mine.toml"
+        file.write_text(f'[data]\npath = "{photos}"\nmax_unreadable_share = 0.1\n')
+        small = settings(*SMALL_RESNET, "augment.size=32")
+        assert main(["train", "random", str(file), "--out", str(tmp_path / "run"), *small]) == 0
+    finally:
+        (photos / "jade/broken.png").unlink()
+    told = capsys.readouterr()
+    assert told.out.startswith(f"{tmp_path / 'run/checkpoint.pt'}: 0 steps on 24 pictures, kNN accuracy 0.")
+    assert told.err.startswith("left out 1 unusable picture(s); the first is jade/broken.png: ")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (["simclr", *settings("train.batch_size=1")], "train.batch_size: a batch of one has no negatives"),
+        (
+            ["simclr", *settings("augment.size=64")],
+            "24 of 24 pictures cannot be used; the first is amber/000.png: is 32",
+        ),
+        (["moco", *settings("method.queue_size=12")], "method.queue_size: "),
+        (["moco", *settings("method.queue_size=8")], "method.queue_size: "),
+        (["swav", *settings("method.prototypes=3")], "method.prototypes: 3 prototypes cannot tell the 4 classes"),
+        (["byol", *settings("model.timm=resnet81")], "model.timm: timm has no model 'resnet81'; perhaps "),
+        (["simclr", *settings("train.steps=many")], "train simclr: train.steps: input should be a valid integer"),
+        (["simlcr"], "there is no method 'simlcr'; perhaps simclr"),
+        (["mine.toml"], "name the method first: twinlens train clip mine.toml"),
+        (["simclr", "missing.toml"], "no configuration at missing.toml"),
+        (["clip", *settings("train.steps=3")], "--images, --set and --ablate are for methods on pictures alone"),
+        (["simclr", "--resume"], "{out} holds no state to go on from"),
+    ],
+)
+def test_mistakes_are_one_line_before_the_first_step(
+    arguments: list[str], line: str, photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "run"
+    small = settings(*SMALL) if arguments[0] not in {"clip", "simlcr"} else []
+    command = ["train", arguments[0], *small, "--images", str(photos), "--out", str(out), *arguments[1:]]
+    assert main(command) == 1
+    told = capsys.readouterr()
+    assert told.err.startswith(f"twinlens: {line.format(out=out)}")
+    assert told.err.count("\n") == 1
+    assert not out.exists()
+
+
+def test_a_run_needs_its_folder_and_its_pictures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["train", "simclr"]) == 1
+    assert capsys.readouterr().err == "twinlens: name the run folder with --out\n"
+    assert main(["train", "simclr", "--out", str(tmp_path / "run")]) == 1
+    assert "data.path is missing: name the pictures in the file or with --images" in capsys.readouterr().err
+
+
+def test_a_run_is_not_resumed_as_another_method(
+    photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from twinlens.training import train_images
+
+    def full(*_: object) -> None:
+        raise KeyError("interrupted after the last state")
+
+    monkeypatch.setattr(train_images, "save_image_checkpoint", full)
+    out = ["--out", str(tmp_path / "run")]
+    with pytest.raises(KeyError):
+        main(["train", "simclr", "--images", str(photos), *out, *settings(*SMALL)])
+    capsys.readouterr()
+    for arguments in (["byol"], ["byol", "--images", str(photos), *settings(*SMALL)]):
+        assert main(["train", *arguments, *out, "--resume"]) == 1
+        told = capsys.readouterr().err
+        assert told == f"twinlens: {tmp_path / 'run'} is a run of simclr; it cannot go on as byol\n"
+    monkeypatch.undo()
+    assert main(["train", "simclr", *out, "--resume", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["steps"] == 2
