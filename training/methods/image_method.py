@@ -54,8 +54,6 @@ class ImageMethod(pl.LightningModule):
     takes_local_views: ClassVar[bool] = False
     # Whether `train.chunk_size` is heeded.
     encodes_in_chunks: ClassVar[bool] = False
-    # Whether ranks share the statistics of batch norm; not where a method wants them apart.
-    global_batch_norm: ClassVar[bool] = True
     # Whether equal embeddings of all pictures are a failure.
     can_collapse: ClassVar[bool] = True
 
