@@ -63,7 +63,7 @@ class MemoryQueue(nn.Module):
         Raises:
             ValueError: if the keys do not fit.
         """
-        keys = gather_with_gradients(F.normalize(keys_nd.detach().float(), dim=1))
+        keys = gather_with_gradients(F.normalize(keys_nd.detach().to(self.keys_kd), dim=1))
         if keys.ndim != 2 or keys.shape[1] != self.keys_kd.shape[1] or len(keys) > len(self):
             raise ValueError(f"keys {tuple(keys.shape)} do not fit into a queue {tuple(self.keys_kd.shape)}")
         places = (self._position + torch.arange(len(keys), device=self.keys_kd.device)) % len(self)

@@ -27,7 +27,7 @@ class SplitBatchNorm(nn.Module):
 
         Args:
             norm: With running statistics and a fixed momentum, as all of timm's.
-            parts: How many; consecutive pictures of the batch share one.
+            parts: How many; consecutive pictures share one.
 
         Raises:
             ValueError: if the norm is of another kind.
@@ -86,13 +86,11 @@ def split_batch_norms(network: nn.Module, parts: int) -> None:
 
     Args:
         network: Any; one without batch norm (most ViTs) stays as it is.
-        parts: 1 changes nothing.
+        parts: Of this rank's share of the batch; with 1 each rank of several still keeps its statistics to itself.
 
     Raises:
         ValueError: if there is a kind of batch norm that cannot be split.
     """
-    if parts == 1:
-        return
     for parent in list(network.modules()):
         for name, child in list(parent.named_children()):
             if isinstance(child, _BatchNorm):

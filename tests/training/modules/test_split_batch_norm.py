@@ -121,10 +121,12 @@ def test_heads_and_fused_activations_are_split_as_well() -> None:
     assert fused(torch.randn(4, C, 2, 2)).min() == 0  # its ReLU is still there
 
 
-def test_one_part_leaves_the_network_alone() -> None:
-    network = nn.Sequential(nn.BatchNorm1d(C))
-    split_batch_norms(network, 1)
-    assert type(network[0]) is nn.BatchNorm1d
+def test_one_part_is_the_plain_norm() -> None:
+    plain = norm()
+    split = SplitBatchNorm(copy.deepcopy(plain), 1).train()
+    torch.testing.assert_close(split(inputs()), plain(inputs()))
+    for name, value in plain.state_dict().items():
+        torch.testing.assert_close(split.state_dict()[name], value)
 
 
 def test_networks_with_and_without_batch_norm_are_told_apart() -> None:
