@@ -10,7 +10,7 @@ from pydantic import Field
 from torch import Tensor
 
 from twinlens.training.cached_features import encode_in_chunks
-from twinlens.training.collapse.assignments import AssignmentMonitor, assignment_information
+from twinlens.training.collapse.assignments import AssignmentMonitor, assignment_use
 from twinlens.training.data.picture_batch import PictureBatch
 from twinlens.training.losses.dino import dino_loss, teacher_distribution
 from twinlens.training.methods.image_method import ImageMethod, MethodOptions, StepOutput
@@ -119,15 +119,15 @@ class DINO(ImageMethod):
                 teacher_temperature=temperature,
             )
             distributions = teacher_distribution(targets, self.centre.value, temperature=temperature)
+        use = assignment_use(distributions)
         if self._is_reported():
-            self._assignments.see(self.global_step + 1, distributions)
+            self._assignments.see(self.global_step + 1, use)
         if self.options.centre:
             self.centre.update(targets)
-        entropy = torch.special.entr(distributions).sum(dim=1).mean()
         values = {
-            "assignment_information": assignment_information(distributions),
-            "teacher_entropy": entropy / math.log(self.options.outputs),
-            "teacher_student_divergence": loss.detach() - entropy,
+            "assignment_information": use.information,
+            "teacher_entropy": use.entropy / math.log(self.options.outputs),
+            "teacher_student_divergence": loss.detach() - use.entropy,
         }
         return StepOutput(loss, values, embeddings.chunk(len(views))[: len(full)])
 

@@ -10,7 +10,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from twinlens.training.cached_features import encode_in_chunks
-from twinlens.training.collapse.assignments import AssignmentMonitor, assignment_information, prototypes_used
+from twinlens.training.collapse.assignments import AssignmentMonitor, assignment_use
 from twinlens.training.config import ConfigError
 from twinlens.training.data.picture_batch import PictureBatch
 from twinlens.training.losses.sinkhorn import sinkhorn
@@ -106,13 +106,10 @@ class SwAV(ImageMethod):
             codes = [self._codes(scores[view].detach(), view) for view in range(len(full))]
             loss = swapped_prediction(scores, codes, temperature=options.temperature)
         self._remember(full)
-        together = torch.cat(codes)
+        use = assignment_use(torch.cat(codes))
         if self._is_reported():
-            self._assignments.see(self.global_step + 1, together)
-        values = {
-            "assignment_information": assignment_information(together),
-            "prototypes_used": prototypes_used(together) / options.prototypes,
-        }
+            self._assignments.see(self.global_step + 1, use)
+        values = {"assignment_information": use.information, "prototypes_used": use.used / options.prototypes}
         return StepOutput(loss, values, full)
 
     def on_before_optimizer_step(self, optimizer: Any) -> None:  # noqa: ARG002 - Lightning's signature

@@ -11,6 +11,7 @@ from torch.nn.functional import normalize
 
 from tests.support.ranks import on_ranks
 from tests.support.small_runs import small_backbone
+from twinlens.training.collapse.assignments import assignment_use
 from twinlens.training.losses.barlow_twins import barlow_twins
 from twinlens.training.losses.sinkhorn import sinkhorn
 from twinlens.training.losses.vicreg import vicreg
@@ -55,19 +56,21 @@ def test_losses_of_batch_statistics_are_those_of_the_whole_batch_with_their_grad
             torch.testing.assert_close(found[name], loss_and_gradient(name, slice(None)))
 
 
-def codes_and_centre(iterations: int) -> tuple[Tensor, Tensor]:
+def codes_centre_and_use(iterations: int) -> tuple[Tensor, Tensor, Tensor]:
     own = own_rows(SHARE)
     centre = Centre(D)
     centre.update(rows(4)[own])
-    return sinkhorn(rows(3)[own], iterations=iterations), centre.value
+    information = assignment_use(rows(3)[own].softmax(dim=1)).information
+    return sinkhorn(rows(3)[own], iterations=iterations), centre.value, information
 
 
 @pytest.mark.parametrize("iterations", [1, 3])
-def test_codes_and_centre_are_those_of_the_whole_batch(tmp_path: Path, iterations: int) -> None:
-    results = on_ranks(codes_and_centre, tmp_path, iterations)
-    torch.testing.assert_close(torch.cat([codes for codes, _ in results]), sinkhorn(rows(3), iterations=iterations))
-    for _, centre in results:
+def test_codes_centre_and_watch_are_those_of_the_whole_batch(tmp_path: Path, iterations: int) -> None:
+    results = on_ranks(codes_centre_and_use, tmp_path, iterations)
+    torch.testing.assert_close(torch.cat([codes for codes, _, _ in results]), sinkhorn(rows(3), iterations=iterations))
+    for _, centre, information in results:
         torch.testing.assert_close(centre, 0.1 * rows(4).mean(dim=0).float())
+        torch.testing.assert_close(information, assignment_use(rows(3).softmax(dim=1)).information)
 
 
 def codes_with_a_queue(part: slice | None) -> Tensor:
