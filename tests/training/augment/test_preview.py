@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
-from typer.testing import CliRunner
 
 from tests.training.augment.test_augmenter import pictures
 from tests.training.augment.test_recipe import shipped
-from twinlens.training.augment.cli import augment
+from twinlens.__main__ import main
 from twinlens.training.augment.preview import contact_sheet
 
 
@@ -24,10 +24,19 @@ def folder(tmp_path: Path) -> Path:
     return photos
 
 
-def preview(*arguments: str | Path) -> tuple[int, str]:
-    result = CliRunner().invoke(augment, ["preview", *map(str, arguments)])
-    # The `twinlens` command tells what a command raises for people in one line.
-    return result.exit_code, result.output if result.exception is None else str(result.exception)
+Preview = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def preview(capsys: pytest.CaptureFixture[str]) -> Preview:
+    """Runs the command: exit code, what it tells, what is wrong."""
+
+    def run(*arguments: str | Path) -> tuple[int, str, str]:
+        code = main(["augment", "preview", *map(str, arguments)])
+        told = capsys.readouterr()
+        return code, told.out, told.err
+
+    return run
 
 
 def test_a_sheet_has_a_row_per_picture_and_a_column_per_view() -> None:
@@ -47,10 +56,12 @@ def test_the_sheet_shows_what_a_run_with_the_same_seed_would_see() -> None:
 
 
 @pytest.mark.parametrize("extra", [[], ["--exact"], ["--ablate", "crop"]])
-def test_the_command_writes_a_sheet_and_says_what_is_done(folder: Path, tmp_path: Path, extra: list[str]) -> None:
+def test_the_command_writes_a_sheet_and_says_what_is_done(
+    preview: Preview, folder: Path, tmp_path: Path, extra: list[str]
+) -> None:
     out = tmp_path / "sheet.png"
-    code, text = preview("simclr", "--images", folder, "--out", out, "--set", "augment.size=32", *extra)
-    assert code == 0, text
+    code, text, wrong = preview("simclr", "--images", folder, "--out", out, "--set", "augment.size=32", *extra)
+    assert code == 0, wrong
     assert "views 1-2: 32 px bicubic, crop 0.08-1 of the area, flip 0.5" in text
     assert ("jitter" in text.splitlines()[0]) == (extra != ["--ablate", "crop"])
     assert "at 32 px, below 48: no blur" in text
@@ -58,11 +69,11 @@ def test_the_command_writes_a_sheet_and_says_what_is_done(folder: Path, tmp_path
         assert sheet.size == (4 + 5 * 100, 20 + 4 * 100)
 
 
-def test_a_file_with_a_section_of_its_own_is_a_recipe(folder: Path, tmp_path: Path) -> None:
+def test_a_file_with_a_section_of_its_own_is_a_recipe(preview: Preview, folder: Path, tmp_path: Path) -> None:
     file = tmp_path / "mine.toml"
     file.write_text("[augment]\nsize = 40\n[[augment.views]]\ncount = 1\nflip = 1.0\n", encoding="utf-8")
-    code, text = preview(file, "--images", folder, "--out", tmp_path / "sheet.png")
-    assert code == 0, text
+    code, text, wrong = preview(file, "--images", folder, "--out", tmp_path / "sheet.png")
+    assert code == 0, wrong
     assert "view 1: 40 px bilinear, whole picture, flip 1" in text
 
 
@@ -81,13 +92,19 @@ def test_a_file_with_a_section_of_its_own_is_a_recipe(folder: Path, tmp_path: Pa
     ],
 )
 def test_what_is_wrong_is_said_in_one_line(
-    folder: Path, tmp_path: Path, arguments: list[str], words: str, monkeypatch: pytest.MonkeyPatch
+    preview: Preview,
+    folder: Path,
+    tmp_path: Path,
+    arguments: list[str],
+    words: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("EMPTY.toml").write_text("[train]\nsteps = 1\n", encoding="utf-8")
     Path("WRONG.toml").write_text("[augment]\n[[augment.views]]\nflip = 2\n", encoding="utf-8")
     given = [str(folder) if each == "PHOTOS" else each for each in arguments]
-    code, text = preview(*given, *([] if "--out" in given else ["--out", "sheet.png"]))
+    code, _, wrong = preview(*given, *([] if "--out" in given else ["--out", "sheet.png"]))
     assert code == 1
-    assert words in text
-    assert "\n" not in text
+    assert words in wrong
+    assert wrong.startswith("twinlens: ")
+    assert wrong.count("\n") == 1
