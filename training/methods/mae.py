@@ -103,9 +103,7 @@ class MAE(ImageMethod):
                 masking.masked_nl,
                 normalise=self.options.normalise_patches,
             )
-        # One visible patch of each picture, at random: on average over patches, the pictures of a young MAE differ in
-        # brightness and little else, which is no collapse.
-        return StepOutput(loss, embeddings=(tokens[:, self.decoder.prefix].detach(),))
+        return StepOutput(loss, embeddings=(tokens[:, self.decoder.prefix :].mean(dim=1).detach(),))
 
     def collapse_causes(self) -> str:
         """The encoder is ignored only where the decoder can do without it."""

@@ -55,10 +55,7 @@ class Supervised(ImageMethod):
         with torch.autocast(logits.device.type, enabled=False):
             loss = F.cross_entropy(logits.float(), batch.labels, label_smoothing=self.options.label_smoothing)
             right = (logits.detach().argmax(dim=1) == batch.labels).float().mean()
-        # A good classifier of k classes puts them at the corners of a simplex of k - 1 dimensions (Papyan et al. 2020):
-        # with few classes that is no collapse.
-        watched = (embedding.detach(),) if self.plan.classes > 3 else ()
-        return StepOutput(loss, {"accuracy": right}, watched)
+        return StepOutput(loss, {"accuracy": right}, (embedding.detach(),))
 
     def collapse_causes(self) -> str:
         """What makes all classes look alike."""
