@@ -48,6 +48,14 @@ def test_the_environment_has_no_training_framework(installed: Path, tmp_path: Pa
     assert not names & {"torch", "torchvision", "open-clip-torch", "timm", "transformers"}
 
 
+def test_the_wheel_holds_the_recipe_of_every_method(installed: Path, tmp_path: Path) -> None:
+    folder = "importlib.resources.files('twinlens.training') / 'recipes'"
+    listed = f"import importlib.resources; print(*sorted(file.name for file in ({folder}).iterdir()))"
+    names = _run(installed / "python", "-c", listed, cwd=tmp_path).stdout.split()
+    assert names == sorted(file.name for file in (ROOT / "training/recipes").iterdir())
+    assert "simclr.toml" in names
+
+
 def test_the_wheel_serves_searches_and_labels_with_the_starter_bundle(
     installed: Path, starter_bundle: Path, tmp_path: Path
 ) -> None:

@@ -78,9 +78,10 @@ def test_an_interrupted_run_ends_with_the_weights_of_one_that_was_not(
 def test_seconds_count_on(pictures: Path, tmp_path: Path) -> None:
     out = interrupted("simclr", pictures, tmp_path / "run")
     train_images(small_run("simclr", pictures, *SETTINGS), out, Reports(), resume=True)
-    with (out / "metrics.csv").open() as file:
-        seconds = [float(row["seconds"]) for row in csv.DictReader(file)]
-    assert seconds == sorted(seconds)
+    for table in ("metrics.csv", "evaluations.csv"):
+        with (out / table).open() as file:
+            seconds = [float(row["seconds"]) for row in csv.DictReader(file)]
+        assert seconds == sorted(seconds)
 
 
 def test_another_method_configuration_or_data_is_refused_naming_both(pictures: Path, tmp_path: Path) -> None:
