@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import torch
 from torch import Tensor
 
 from tests.training.augment.test_draws import PHOTO
 from tests.training.augment.test_recipe import shipped
-from twinlens.training.augment.augmenter import Augmenter
+from twinlens.training.augment.augmenter import Augmenter, Mode
 from twinlens.training.augment.batched import augment_batched
 from twinlens.training.augment.draws import draw
 from twinlens.training.augment.exact import augment_exact
 from twinlens.training.augment.recipe import AugmentRecipe
+from twinlens.training.data.picture_sources import load_pictures
 
+MODES: tuple[Mode, ...] = ("batched", "exact")
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 
@@ -51,13 +55,28 @@ def test_rounding_is_all_that_parts_the_batched_way_from_the_papers_uint8_pictur
         assert float((ours - theirs).mean()) >= 0
 
 
-@pytest.mark.parametrize("mode", ["batched", "exact"])
-def test_views_are_normalised_float32_in_channels_last_memory(mode: str) -> None:
+@pytest.mark.shared
+@pytest.mark.parametrize(("method", "size"), [("simclr", 32), ("simclr", 64), ("byol", 64), ("dino", 64)])
+def test_real_photos_are_augmented_as_torchvision_augments_them(shared_data: Path, method: str, size: int) -> None:
+    side = size if size <= 32 else size * 3 // 2
+    photos = load_pictures(shared_data / "clothing10", side=side, smallest=size, limit=48).pixels_nhwc
+    batch = torch.from_numpy(photos)
+    recipe = shipped(method, size)
+    batched, exact = (Augmenter(recipe, (0.0,) * 3, (1.0,) * 3, 0, mode)(batch, 0) for mode in MODES)
+    for ours, theirs in zip(batched, exact, strict=True):
+        apart = (ours - theirs).abs()
+        # Up to a unit of 255 for each operation on the colours; a pixel at the threshold may be solarised by one alone.
+        assert float((apart < 8 / 255).double().mean()) > 0.999
+        assert float(apart.mean()) < 2 / 255
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_views_are_normalised_float32_in_channels_last_memory(mode: Mode) -> None:
     recipe = shipped("swav", 32)
     batch = pictures(4, 40)
     before = batch.clone()
-    views = Augmenter(recipe, MEAN, STD, seed=0, mode=mode)(batch, 3)  # type: ignore[arg-type]
-    plain = Augmenter(recipe, (0.0,) * 3, (1.0,) * 3, seed=0, mode=mode)(batch, 3)  # type: ignore[arg-type]
+    views = Augmenter(recipe, MEAN, STD, seed=0, mode=mode)(batch, 3)
+    plain = Augmenter(recipe, (0.0,) * 3, (1.0,) * 3, seed=0, mode=mode)(batch, 3)
     assert torch.equal(batch, before)
     assert [tuple(view.shape) for view in views] == [(4, 3, 32, 32)] * 2 + [(4, 3, 16, 16)] * 6
     for view, as_seen in zip(views, plain, strict=True):
