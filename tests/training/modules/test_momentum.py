@@ -4,6 +4,8 @@ from typing import Any
 
 import pytest
 import torch
+from lightly.models.utils import update_momentum
+from lightly.utils.scheduler import cosine_schedule
 from torch import Tensor, nn
 
 from twinlens.training.modules.momentum import MomentumNetwork, cosine_momentum
@@ -51,6 +53,14 @@ def test_parameters_and_running_statistics_follow_the_published_rule() -> None:
         slow = m * old[name].double() + (1 - m) * new[name].double()
         torch.testing.assert_close(moved[name].double(), slow, rtol=1e-6, atol=1e-7)
         assert not torch.equal(old[name], new[name]), name
+
+
+def test_parameters_move_as_lightlys_do() -> None:
+    online, followed = network(1), MomentumNetwork(network(0))
+    theirs = network(0)
+    update_momentum(online, theirs, m=0.9)
+    followed.follow(online, 0.9)
+    torch.testing.assert_close(list(followed.network.parameters()), list(theirs.parameters()), check_stride=False)
 
 
 def test_counters_are_copied() -> None:
@@ -119,3 +129,9 @@ def test_the_cosine_schedule_rises_from_its_start_to_1() -> None:
     # Grill et al. 2020, §3.3: 1 - (1 - 0.996) · (cos(πk/K) + 1) / 2, at k/K = 1/3, where the cosine is ½.
     assert cosine_momentum(0.996, 1 / 3) == pytest.approx(1 - 0.004 * 0.75)
     assert cosine_momentum(0.9, 1.0, end=0.99) == pytest.approx(0.99)
+
+
+@pytest.mark.parametrize("step", [0, 3, 7, 9])
+def test_the_cosine_schedule_is_lightlys(step: int) -> None:
+    # lightly's last step is at the end of the schedule; here the end is after it.
+    assert cosine_momentum(0.99, step / 9) == pytest.approx(cosine_schedule(step, 10, 0.99, 1.0))
