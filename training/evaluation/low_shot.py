@@ -38,9 +38,9 @@ class FineTuning:
     """
 
     epochs: int = 30
-    least_steps: int = 100
+    least_steps: int = 200
     batch_size: int = 128
-    learning_rate: float = 3e-4
+    learning_rate: float = 1e-3
     weight_decay: float = 0.05
 
     def steps(self, pictures: int) -> int:
@@ -122,8 +122,8 @@ def _fine_tune(
     model: nn.Module, few: Labelled, preprocess: PreprocessSpec, how: FineTuning, seed: int, progress: Report
 ) -> None:
     size = preprocess.size
-    # Crops of a tenth of a picture and more: gentler than pre-training's, for the object should stay in sight.
-    group = ViewGroup(count=1, crop_scale=(0.1, 1.0), crop_ratio=(3 / 4, 4 / 3), flip=0.5)
+    # Crops of a third of a picture and more: gentler than pre-training's, for the object should stay in sight.
+    group = ViewGroup(count=1, crop_scale=(0.3, 1.0), crop_ratio=(3 / 4, 4 / 3), flip=0.5)
     augment = Augmenter(AugmentRecipe(size=size, views=(group,)), preprocess.mean, preprocess.std, seed)
     batch = min(how.batch_size, len(few))
     steps = how.steps(len(few))
