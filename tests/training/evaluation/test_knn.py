@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
 import pytest
 import torch
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 from sklearn.neighbors import KNeighborsClassifier
 from torch import Tensor
 
+from twinlens.training.data.picture_sources import load_pictures
 from twinlens.training.evaluation import knn
 from twinlens.training.evaluation.knn import accuracy, knn_votes
 
@@ -120,3 +122,15 @@ def test_what_cannot_vote_is_refused(change: dict[str, object], message: str) ->
 def test_scores_and_labels_must_fit() -> None:
     with pytest.raises(ValueError, match="must be"):
         accuracy(torch.ones(3, 2), torch.arange(2))
+
+
+@pytest.mark.shared
+def test_neighbours_by_colour_alone_beat_chance_on_real_photos(shared_data: Path) -> None:
+    pictures = load_pictures(shared_data / "cifar10_shards" / "train", side=32, smallest=32, limit=1000)
+    pixels = torch.from_numpy(pictures.pixels_nhwc).float()
+    coarse = torch.nn.functional.avg_pool2d(pixels.permute(0, 3, 1, 2), 8).flatten(1)
+    labels = torch.from_numpy(pictures.labels)
+    found = accuracy(
+        knn_votes(coarse - coarse.mean(dim=0), coarse - coarse.mean(dim=0), labels, 10, leave_one_out=True), labels
+    )
+    assert 0.18 < found < 0.5
