@@ -121,6 +121,21 @@ def test_unnormalised_half_precision_scores_give_what_float64_gives_for_the_same
     torch.testing.assert_close(sinkhorn(scores).double(), expected, rtol=1e-3, atol=1e-6)
 
 
+@pytest.mark.parametrize("iterations", [1, 3, 100])
+def test_factors_and_logarithms_give_the_same(monkeypatch: pytest.MonkeyPatch, iterations: int) -> None:
+    scores = cosines(11, n=30, k=6).float()
+    by_factors = sinkhorn(scores, iterations=iterations)
+    monkeypatch.setattr("twinlens.training.losses.sinkhorn._LEAST_EXPONENT", 0.0)
+    torch.testing.assert_close(sinkhorn(scores, iterations=iterations), by_factors, rtol=1e-4, atol=1e-7)
+
+
+def test_autocast_changes_nothing() -> None:
+    scores = cosines(12).float()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        codes = sinkhorn(scores)
+    assert torch.equal(codes, sinkhorn(scores))
+
+
 def test_codes_carry_no_gradient() -> None:
     assert not sinkhorn(cosines(10).requires_grad_()).requires_grad
 
