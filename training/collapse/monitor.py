@@ -91,8 +91,8 @@ class CollapseMonitor:
     quarter of the best seen. What was low from the start and never rose is given ten times as long.
 
     Methods with one view do not compare embeddings, so nothing drives them together: a healthy MAE differs along 1.2
-    directions early on, and to tell two classes apart a line is all that it takes. There only a complete collapse counts,
-    and it is given ten times as long.
+    directions early on, and to tell two classes apart a line is all that it takes. There only a complete collapse
+    counts, and it is given ten times as long.
     """
 
     def __init__(self, causes: str, patience: int = 30) -> None:
