@@ -89,22 +89,24 @@ def _train_clip(
     *,
     resume: bool,
 ) -> TrainResult:
-    if resume:
-        raise ConfigError("a run of clip cannot be resumed yet: start it anew, or go on from its checkpoint")
     if images is not None or settings or ablate is not None:
         raise ConfigError("--images, --set and --ablate are for methods on pictures alone; clip takes a file")
     if launched_ranks() != ALONE:
         raise ConfigError("clip trains in one process: start it without torchrun")
-    if config is None:
-        raise ConfigError("clip takes a file: twinlens train clip FILE.TOML (an example is docs/examples/clip.toml)")
     from twinlens.training.config import read_config
+    from twinlens.training.train import config_of_run
 
-    settings_of_run = read_config(config)
+    if config is not None:
+        settings_of_run = read_config(config)
+    elif resume:
+        settings_of_run = config_of_run(out)
+    else:
+        raise ConfigError("clip takes a file: twinlens train clip FILE.TOML (an example is docs/examples/clip.toml)")
     from twinlens.training.progress import lines_or_bar
     from twinlens.training.train import train as run
 
     with lines_or_bar("training", settings_of_run.train.steps) as progress:
-        return run(settings_of_run, out, progress)
+        return run(settings_of_run, out, progress, resume=resume)
 
 
 def _train_images(

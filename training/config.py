@@ -96,6 +96,7 @@ class RunConfig(Frozen):
     Attributes:
         weight_decay: Of matrices; gains, biases and temperature are not decayed.
         precision: bf16 keeps the weights in fp32 and computes in bfloat16.
+        state_every: Write the state from which an interrupted run goes on (`--resume`) every so many steps; 0: never.
         threads: Of torch; None leaves it alone.
     """
 
@@ -107,6 +108,7 @@ class RunConfig(Frozen):
     precision: Literal["fp32", "bf16"] = "fp32"
     seed: int = Field(default=0, ge=0, lt=2**32)
     log_every: int = Field(default=20, ge=1)
+    state_every: int = Field(default=500, ge=0)
     threads: int | None = Field(default=None, ge=1)
 
 

@@ -195,8 +195,8 @@ def read_run_config(out: Path, method: str) -> ImageTrainConfig:
         ConfigError: if there is none, it cannot be read, or it is a run of another method.
     """
     content = recorded_config(out)
-    if content.get("method") != method:
-        raise ConfigError(f"{out} is a run of {content.get('method')}; it cannot go on as {method}")
+    if content.get("method", "clip") != method:
+        raise ConfigError(f"{out} is a run of {content.get('method', 'clip')}; it cannot go on as {method}")
     try:
         return ImageTrainConfig.model_validate(content)
     except ValidationError as error:

@@ -42,8 +42,9 @@ def check_same_run(out: Path, config: Mapping[str, Any]) -> None:
         ConfigError: naming the method, or the first key that differs, and both values.
     """
     recorded = recorded_config(out)
-    if recorded.get("method") != config.get("method"):
-        raise ConfigError(f"{out} is a run of {recorded.get('method')}; it cannot go on as {config.get('method')}")
+    asked, found = (each.get("method", "clip") for each in (config, recorded))
+    if found != asked:
+        raise ConfigError(f"{out} is a run of {found}; it cannot go on as {asked}")
     ours, theirs = _flat(config), _flat(recorded)
     for key in sorted(ours.keys() | theirs.keys()):
         if ours.get(key) != theirs.get(key):

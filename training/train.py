@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytorch_lightning as pl
+from pydantic import ValidationError
 
 from twinlens.encoders.manifest import Lineage, PreprocessSpec
 from twinlens.training.checkpoint import CheckpointMeta, save_checkpoint
-from twinlens.training.config import CaptionsData, ConfigError, ScenesData, TrainConfig
+from twinlens.training.config import CaptionsData, ConfigError, ScenesData, TrainConfig, one_line
 from twinlens.training.data.batches import HardShare, PairBatches
 from twinlens.training.data.captions import CaptionColumns, read_captions
 from twinlens.training.data.mined import MinedTable, tie
@@ -22,7 +23,9 @@ from twinlens.training.mining.manifest import read_manifest
 from twinlens.training.modules.dual_encoder import DualEncoder
 from twinlens.training.optimiser import Schedule
 from twinlens.training.progress import Report
-from twinlens.training.run_records import PACKAGES, write_records
+from twinlens.training.run_folder import CHECKPOINT_FILE, METRICS_FILE, check_run_folder, cut_tables
+from twinlens.training.run_records import PACKAGES, recorded_config, write_records
+from twinlens.training.run_state import STATE_FILE, RunIdentity, RunState, read_state
 from twinlens.training.start import Parent, start_of
 from twinlens.training.versions import versions
 
@@ -72,26 +75,28 @@ class TrainResult:
         return lines
 
 
-def train(config: TrainConfig, out: Path, progress: Report) -> TrainResult:
+def train(config: TrainConfig, out: Path, progress: Report, *, resume: bool = False) -> TrainResult:
     """Trains a dual encoder and writes `out`: config.json, environment.json, data.json, metrics.csv, checkpoint.pt.
 
-    The same configuration on the same machine gives the same weights. Resuming an interrupted run is not supported
-    yet: start it anew, or go on from its checkpoint as a run of its own.
+    The same configuration on the same machine gives the same weights, also where the run was interrupted and resumed.
+    While it is under way, the folder holds state.pt too.
 
     Args:
         config: What to train on what.
-        out: The run folder; must be new or empty.
+        out: The run folder; must be new or empty, or to be resumed.
         progress: Called with the step and the named values of each report.
+        resume: Go on from the state in `out`, which an interrupted run of the same configuration left there.
 
     Raises:
-        ConfigError: if the run folder is in use or the configuration contradicts itself.
+        ConfigError: if the run folder is in use, holds nothing to resume or another run, or the configuration
+            contradicts itself.
         DataError: if the data cannot be trained on.
-        CheckpointError: if the checkpoint to start from cannot be used, or the new one not be written.
+        CheckpointError: if the checkpoint to start from cannot be used, the new one or the state not be written, or the
+            state not be gone on from.
         MiningError: if the manifest cannot be read.
         TrainingError: if the loss is no longer finite.
     """
-    if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise ConfigError(f"{out} is not an empty folder; name a new one for the run")
+    check_run_folder(out, config.model_dump(mode="json"), resume=resume)
     pl.seed_everything(config.train.seed, verbose=False)
     start = start_of(config.model)
     mined = None if config.hard_negatives is None else read_manifest(config.hard_negatives.manifest)
@@ -100,22 +105,26 @@ def train(config: TrainConfig, out: Path, progress: Report) -> TrainResult:
     spec, model = start.build(raw.captions)
     pairs = tokenise(raw, spec.tokenizer_json, spec.text)
     table = None if mined is None else tie(mined, pairs)
-    batches = _batches(config, pairs, table)
-    unknown = 0 if table is None else table.unknown_rows
-    write_records(
-        out,
-        config=config.model_dump(mode="json"),
-        data={
-            "sha256": raw.digest(),
-            "pairs": len(pairs),
-            "pictures": len(set(raw.image_digests)),
-            "truncated_captions": pairs.truncated,
-            "unreadable": raw.unreadable,
-            "unknown_mined_rows": unknown,
-        },
-    )
-
     run = config.train
+    unknown = 0 if table is None else table.unknown_rows
+    identity = RunIdentity("clip", config.digest(), raw.digest())
+    first = read_state(out / STATE_FILE, identity) if resume else 0
+    batches = _batches(config, pairs, table, first)
+    if resume:
+        cut_tables(out, first)
+    else:
+        write_records(
+            out,
+            config=config.model_dump(mode="json"),
+            data={
+                "sha256": raw.digest(),
+                "pairs": len(pairs),
+                "pictures": len(set(raw.image_digests)),
+                "truncated_captions": pairs.truncated,
+                "unreadable": raw.unreadable,
+                "unknown_mined_rows": unknown,
+            },
+        )
     method = Clip(
         DualEncoder(model, spec.preprocess.mean, spec.preprocess.std),
         learning_rate=run.learning_rate,
@@ -129,11 +138,13 @@ def train(config: TrainConfig, out: Path, progress: Report) -> TrainResult:
         steps=run.steps,
         precision=run.precision,
         log_every=run.log_every,
-        metrics_csv=out / "metrics.csv",
+        metrics_csv=out / METRICS_FILE,
         progress=progress,
         threads=run.threads,
+        callbacks=[RunState(out / STATE_FILE, identity, every=run.state_every, steps=run.steps)],
+        resume_from=out / STATE_FILE if resume else None,
     )
-    checkpoint = out / "checkpoint.pt"
+    checkpoint = out / CHECKPOINT_FILE
     lineage = Lineage(
         method="clip",
         config_sha256=config.digest(),
@@ -142,7 +153,23 @@ def train(config: TrainConfig, out: Path, progress: Report) -> TrainResult:
         packages=versions(PACKAGES),
     )
     save_checkpoint(checkpoint, spec, method.exported(), CheckpointMeta(start.step + run.steps, lineage))
+    (out / STATE_FILE).unlink(missing_ok=True)
     return TrainResult(checkpoint, run.steps, len(pairs), raw.unreadable, unknown, last)
+
+
+def config_of_run(out: Path) -> TrainConfig:
+    """The configuration of the run in a folder.
+
+    Raises:
+        ConfigError: if there is none, it cannot be read, or it is a run of another method.
+    """
+    content = recorded_config(out)
+    if "method" in content:
+        raise ConfigError(f"{out} is a run of {content['method']}; it cannot go on as clip")
+    try:
+        return TrainConfig.model_validate(content)
+    except ValidationError as error:
+        raise ConfigError(f"{out / 'config.json'}: {one_line(error)}") from None
 
 
 def _load(config: TrainConfig, preprocess: PreprocessSpec, out: Path) -> RawPairs:
@@ -163,7 +190,7 @@ def _load(config: TrainConfig, preprocess: PreprocessSpec, out: Path) -> RawPair
     )
 
 
-def _batches(config: TrainConfig, pairs: Pairs, table: MinedTable | None) -> PairBatches:
+def _batches(config: TrainConfig, pairs: Pairs, table: MinedTable | None, start: int) -> PairBatches:
     hard = config.hard_negatives
     share = None if hard is None else HardShare(hard.texts_per_anchor, hard.images_per_anchor, hard.pairs_per_anchor)
-    return PairBatches(pairs, config.train.batch_size, config.train.seed, mined=table, share=share)
+    return PairBatches(pairs, config.train.batch_size, config.train.seed, mined=table, share=share, start=start)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,6 @@ import torch
 
 from twinlens.training.augment.augmenter import Augmenter
 from twinlens.training.config import ConfigError
-from twinlens.training.csv_rows import keep_rows_until
 from twinlens.training.data.picture_batches import PictureBatches
 from twinlens.training.data.picture_set import UNLABELLED, PictureSet
 from twinlens.training.evaluation.curves import curves_of, draw_curves
@@ -37,12 +36,17 @@ from twinlens.training.modules.backbone import build_backbone
 from twinlens.training.modules.global_batch_norm import share_batch_norm
 from twinlens.training.progress import Report
 from twinlens.training.ranks import Ranks, launched_ranks
-from twinlens.training.run_records import check_same_run, write_records
+from twinlens.training.run_folder import (
+    CHECKPOINT_FILE,
+    EVALUATIONS_FILE,
+    METRICS_FILE,
+    check_run_folder,
+    cut_tables,
+    run_folder,
+)
+from twinlens.training.run_records import write_records
 from twinlens.training.run_state import STATE_FILE, RunIdentity, RunState, read_state
 
-CHECKPOINT_FILE = "checkpoint.pt"
-METRICS_FILE = "metrics.csv"
-EVALUATIONS_FILE = "evaluations.csv"
 _MOST_VOTERS = 20_000
 _MOST_LEFT_OUT = 5_000
 
@@ -121,13 +125,12 @@ def train_images(
     """
     ranks = launched_ranks()
     if ranks.is_first or resume:  # the others may come when the first has begun to write
-        _check_folder(out, config, resume=resume)
-    with _folder(out):
+        check_run_folder(out, config.model_dump(mode="json"), resume=resume)
+    with run_folder(out):
         run = _prepare(config, out, ranks, resume=resume)
         if ranks.is_first:
             if resume:
-                keep_rows_until(out / METRICS_FILE, run.start)
-                keep_rows_until(out / EVALUATIONS_FILE, run.start)
+                cut_tables(out, run.start)
             else:
                 _write_records(out, config, run.pictures)
         last: dict[str, float] = {}
@@ -209,23 +212,6 @@ def _prepare(config: ImageTrainConfig, out: Path, ranks: Ranks, *, resume: bool)
     return _Prepared(method, batches, plan, pictures, knn, state, start)
 
 
-@contextmanager
-def _folder(out: Path) -> Iterator[None]:
-    """Makes the folder; where nothing comes of it, it goes again."""
-    made = not out.exists()
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ConfigError(f"{out} cannot be made: {error.strerror or error}") from None
-    try:
-        yield
-    except BaseException:
-        if made:
-            with suppress(OSError):  # something lies in it
-                out.rmdir()
-        raise
-
-
 def _write_records(out: Path, config: ImageTrainConfig, pictures: PictureSet) -> None:
     write_records(
         out,
@@ -243,19 +229,6 @@ def _draw(out: Path) -> None:
     curves = curves_of(out)
     if curves:
         (out / "curves.png").write_bytes(draw_curves({out.name: curves}))
-
-
-def _check_folder(out: Path, config: ImageTrainConfig, *, resume: bool) -> None:
-    if not resume:
-        if out.exists() and (not out.is_dir() or any(out.iterdir())):
-            raise ConfigError(f"{out} is not an empty folder; name a new one for the run")
-        return
-    if (out / STATE_FILE).is_file():
-        check_same_run(out, config.model_dump(mode="json"))
-    elif (out / CHECKPOINT_FILE).is_file():
-        raise ConfigError(f"{out} holds a finished run; there is nothing to resume")
-    else:
-        raise ConfigError(f"{out} holds no state to go on from (train.state_every says when one is written)")
 
 
 def _knn(config: ImageTrainConfig, pictures: PictureSet, out: Path, plan: RunPlan) -> KnnCallback | None:

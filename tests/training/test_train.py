@@ -18,7 +18,7 @@ from twinlens.training.data.errors import DataError
 from twinlens.training.data.scenes import write_scenes
 from twinlens.training.loop import TrainingError
 from twinlens.training.mining.manifest import Kind, MinedNegatives, write_manifest
-from twinlens.training.train import train
+from twinlens.training.train import config_of_run, train
 
 VIT = {"image_size": SIZE, "layers": 1, "width": 16, "head_width": 8, "patch_size": 16}
 Reports = list[tuple[int, dict[str, float]]]
@@ -127,6 +127,40 @@ def test_a_run_goes_on_from_a_checkpoint_with_mined_negatives(trained: Path, tmp
     for name, value in before[1].state_dict().items():  # the statistics of batch norm go on as well
         if value.is_floating_point() and "attn_mask" not in name and value.numel() > 1:
             assert not torch.equal(value, after[1].state_dict()[name]), name
+
+
+def test_an_interrupted_run_ends_with_the_weights_of_one_that_was_not(tmp_path: Path) -> None:
+    mined = MinedNegatives(
+        anchor_ids=[f"scene-3-{i}" for i in range(64)],
+        negative_ids=[f"scene-3-{(i + 1) % 64}" for i in range(64)],
+        kinds=["text"] * 64,
+        scores=[0.5] * 64,
+        positive_scores=[0.6] * 64,
+        ranks=[1] * 64,
+        reasons=[""] * 64,
+        space_id="ab" * 32,
+    )
+    write_manifest(tmp_path / "mined.parquet", mined)
+    hard = {"manifest": tmp_path / "mined.parquet", "texts_per_anchor": 1, "pairs_per_anchor": 1}
+    settings = config(train={"steps": 6, "state_every": 2, "log_every": 1}, hard_negatives=hard)
+    whole, reports = run(settings, tmp_path / "whole")
+
+    def stop(step: int, values: dict[str, float]) -> None:
+        if step == 5:
+            raise KeyError("interrupted")
+
+    with pytest.raises(KeyError):
+        train(settings, tmp_path / "cut", stop)
+    other = settings.model_copy(update={"train": settings.train.model_copy(update={"seed": 1})})
+    with pytest.raises(ConfigError, match=r"is a run with train.seed = 0; it cannot go on with 1"):
+        train(other, tmp_path / "cut", stop, resume=True)
+    assert config_of_run(tmp_path / "cut") == settings
+    again: Reports = []
+    resumed = train(settings, tmp_path / "cut", lambda step, values: again.append((step, values)), resume=True)
+    assert [(step, values["loss"]) for step, values in again] == [(s, v["loss"]) for s, v in reports[4:]]
+    weights = [load_checkpoint(path)[1].state_dict() for path in (whole, resumed.checkpoint)]
+    assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
+    assert not (tmp_path / "cut/state.pt").exists()
 
 
 def test_captions_from_a_file_train_like_scenes(trained: Path, tmp_path: Path) -> None:

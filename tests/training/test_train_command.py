@@ -104,10 +104,10 @@ def test_a_run_is_not_resumed_as_another_method(
     with pytest.raises(KeyError):
         main(["train", "simclr", "--images", str(photos), *out, *settings(*SMALL)])
     capsys.readouterr()
-    for arguments in (["byol"], ["byol", "--images", str(photos), *settings(*SMALL)]):
-        assert main(["train", *arguments, *out, "--resume"]) == 1
+    for method, *others in (["byol"], ["byol", "--images", str(photos), *settings(*SMALL)], ["clip"]):
+        assert main(["train", method, *others, *out, "--resume"]) == 1
         told = capsys.readouterr().err
-        assert told == f"twinlens: {tmp_path / 'run'} is a run of simclr; it cannot go on as byol\n"
+        assert told == f"twinlens: {tmp_path / 'run'} is a run of simclr; it cannot go on as {method}\n"
     monkeypatch.undo()
     assert main(["train", "simclr", *out, "--resume", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["steps"] == 2

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -79,8 +80,17 @@ class PairBatches(IterableDataset[Batch]):
         *,
         mined: MinedTable | None = None,
         share: HardShare | None = None,
+        start: int = 0,
     ) -> None:
         """Checks that the batches can teach something.
+
+        Args:
+            pairs: The data.
+            batch_size: In pairs.
+            seed: Of order and choice.
+            mined: Hard negatives.
+            share: How many of them enter.
+            start: The number of the first batch to give, from 0.
 
         Raises:
             DataError: if the batch has fewer than 2 pairs or more than there are.
@@ -99,8 +109,14 @@ class PairBatches(IterableDataset[Batch]):
         self._seed = seed
         self._mined = mined
         self._share = share or HardShare()
+        self._start = start
 
     def __iter__(self) -> Iterator[Batch]:
+        # What comes before the start is drawn, not cut: each choice depends on those before.
+        return (self._batch(*chosen) for chosen in islice(self._choices(), self._start, None))
+
+    def _choices(self) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]]:
+        """For each batch its pairs, and the rows of its captions and pictures."""
         rng = np.random.default_rng(self._seed)
         waiting = np.empty(0, dtype=np.int64)
         while True:
@@ -113,7 +129,11 @@ class PairBatches(IterableDataset[Batch]):
                 rows, waiting = waiting[: self._batch_size], waiting[self._batch_size :]
             else:
                 rows, waiting = self._with_mined_pairs(self._mined, waiting, rng)
-            yield self._batch(rows, rng)
+            texts = images = rows
+            if self._mined is not None:
+                texts = np.concatenate([rows, _draw(self._mined.texts[rows], self._share.texts_per_anchor, rng)])
+                images = np.concatenate([rows, _draw(self._mined.images[rows], self._share.images_per_anchor, rng)])
+            yield rows, texts, images
 
     def _with_mined_pairs(
         self, mined: MinedTable, waiting: NDArray[np.int64], rng: np.random.Generator
@@ -133,11 +153,7 @@ class PairBatches(IterableDataset[Batch]):
                 rows[int(row)] = None
         return np.fromiter(rows, dtype=np.int64)[: self._batch_size], waiting[taken:]
 
-    def _batch(self, rows: NDArray[np.int64], rng: np.random.Generator) -> Batch:
-        texts = images = rows
-        if self._mined is not None:
-            texts = np.concatenate([rows, _draw(self._mined.texts[rows], self._share.texts_per_anchor, rng)])
-            images = np.concatenate([rows, _draw(self._mined.images[rows], self._share.images_per_anchor, rng)])
+    def _batch(self, rows: NDArray[np.int64], texts: NDArray[np.int64], images: NDArray[np.int64]) -> Batch:
         pairs = self._pairs
         return Batch(
             pixels_nhwc=torch.from_numpy(pairs.pixels_nhwc[pairs.slots[images]]),
