@@ -35,7 +35,6 @@ VARIANTS: list[dict[str, Any]] = [
     {"class_token": False, "global_pool": "avg"},
     {"reg_tokens": 2},
     {"no_embed_class": True},
-    {"dynamic_img_size": False},
     {"pre_norm": True},
 ]
 

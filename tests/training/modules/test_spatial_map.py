@@ -2,9 +2,10 @@ from __future__ import annotations
 
 import pytest
 import torch
+from torch import Tensor, nn
 
 from twinlens.training.config import ConfigError
-from twinlens.training.modules.backbone import BackboneConfig, build_backbone
+from twinlens.training.modules.backbone import Backbone, BackboneConfig, build_backbone
 from twinlens.training.modules.spatial_map import map_side, spatial_map
 
 SIZE = 32
@@ -35,7 +36,20 @@ def test_asking_for_the_side_leaves_the_encoder_in_training() -> None:
     assert all(torch.equal(value, before[name]) for name, value in backbone.state_dict().items())
 
 
+class ChannelsLast(nn.Module):
+    """As Swin Transformers give their maps."""
+
+    num_features = 8
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.project = nn.Linear(3, 8)
+
+    def forward_features(self, pixels: Tensor) -> Tensor:
+        features: Tensor = self.project(pixels.permute(0, 2, 3, 1))
+        return features
+
+
 def test_networks_without_a_map_in_front_of_their_embedding_are_refused() -> None:
-    backbone = build_backbone(BackboneConfig(timm="swin_tiny_patch4_window7_224", arguments={"img_size": 32}), SIZE)
     with pytest.raises(ConfigError, match="gives no map of its features"):
-        map_side(backbone)
+        map_side(Backbone(ChannelsLast(), BackboneConfig(), SIZE))
