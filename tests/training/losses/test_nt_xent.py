@@ -24,7 +24,8 @@ def slow_nt_xent(z_a: Tensor, z_b: Tensor, temperature: float) -> Tensor:
     z = [view[k] for k in range(len(z_a)) for view in (z_a, z_b)]
 
     def similarity(i: int, j: int) -> Tensor:
-        return torch.dot(z[i], z[j]) / (z[i].norm() * z[j].norm())
+        cosine: Tensor = torch.dot(z[i], z[j]) / (z[i].norm() * z[j].norm())
+        return cosine
 
     def pair_loss(i: int, j: int) -> Tensor:
         terms = [torch.exp(similarity(i, k) / temperature) for k in range(len(z)) if k != i]
