@@ -58,7 +58,9 @@ def test_autocast_does_not_reach_the_loss() -> None:
 
 
 def test_views_become_alike_and_dimensions_different(tmp_path: Path) -> None:
-    run = {"steps": 60, "batch_size": 32, "dataset_size": 128, "log_every": 20}
+    run = {"steps": 60, "batch_size": 32, "dataset_size": 128, "log_every": 1}
     reports = train(method(run=run, redundancy_weight=0.05), tmp_path)
-    assert reports[-1]["loss"] < 0.85 * reports[0]["loss"]
+    losses = [report["loss"] for report in reports]
+    # Correlations over 32 pictures are noisy.
+    assert sum(losses[-20:]) / 20 < 0.6 * sum(losses[:5]) / 5
     assert reports[-1]["effective_rank"] > 3

@@ -165,7 +165,7 @@ def test_without_sinkhorn_all_pictures_fall_on_one_prototype_and_the_run_is_stop
 
 
 def test_with_sinkhorn_the_same_run_uses_all_prototypes(tmp_path: Path) -> None:
-    run = plan(steps=100, batch_size=32, dataset_size=128, log_every=20)
+    run = plan(steps=50, batch_size=32, dataset_size=128, log_every=10)
     reports = train(method(run, freeze_prototypes_epochs=0.0, prototypes=32), tmp_path)
     assert reports[-1]["prototypes_used"] > 0.8
     assert reports[-1]["assignment_information"] > reports[0]["assignment_information"]

@@ -16,7 +16,7 @@ from twinlens.training.methods.vicreg import VICReg, VICRegOptions
 from twinlens.training.modules.backbone import BackboneConfig
 
 N = 8
-LEARNS = {"steps": 60, "batch_size": 32, "dataset_size": 128, "log_every": 5}
+LEARNS = {"steps": 40, "batch_size": 32, "dataset_size": 128, "log_every": 5}
 
 
 def method(backbone: BackboneConfig = RESNET, run: dict[str, Any] | None = None, **changed: Any) -> VICReg:
@@ -68,6 +68,6 @@ def test_the_terms_hold_each_other(tmp_path: Path) -> None:
 
 
 def test_without_the_variance_term_embeddings_shrink_and_the_run_is_stopped(tmp_path: Path) -> None:
-    run = {**LEARNS, "steps": 120}
+    run = {**LEARNS, "steps": 80}
     with pytest.raises(TrainingError, match=r"have collapsed at step .* have shrunk .*; .* set method.variance_weight"):
         train(method(run=run, variance_weight=0.0), tmp_path)
