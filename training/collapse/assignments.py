@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from twinlens.training.collapse.monitor import Watched
 from twinlens.training.loop import TrainingError
@@ -50,7 +50,7 @@ def assignment_use(distributions_nk: Tensor) -> AssignmentUse:
     return AssignmentUse(together - means[-1], means[-1], together.exp(), distributions_nk.shape[1])
 
 
-class AssignmentMonitor:
+class AssignmentMonitor(nn.Module):
     """Raises once assignments are, and stay, the same for all pictures.
 
     The loss of such a run is near its least, and the softmax of the loss is saturated, so that embeddings need not come
@@ -64,6 +64,7 @@ class AssignmentMonitor:
             causes: One sentence: what makes assignments of this method collapse most often.
             patience: Steps, as of `CollapseMonitor`.
         """
+        super().__init__()
         self._causes = causes
         self._patience = patience
         self._information = Watched(floor=_LOW_INFORMATION, least=0.0, chance=_LOW_INFORMATION)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from twinlens.training.collapse.measures import (
     alignment,
@@ -57,14 +57,15 @@ class _Streak:
         return self.looks >= _LOOKS and step - self.since >= patience
 
 
-class Watched:
-    """One measure and how long it has been low.
+class Watched(nn.Module):
+    """One measure and how long it has been low; a module so that a checkpoint of the method keeps it.
 
     A value is low below `floor`. It has fallen if it is also near what a collapse gives, `least`, by its distance at
     the best look, which has to be more than `chance`.
     """
 
     def __init__(self, *, floor: float, least: float, chance: float) -> None:
+        super().__init__()
         self._floor = floor
         self._least = least
         self._chance = chance
@@ -81,8 +82,20 @@ class Watched:
         self._fallen.see(step, low and height > self._chance and value - self._least < _FELL_TO * height)
         return self._fallen.lasts(step, patience) or self._low.lasts(step, _NEVER_ROSE * patience)
 
+    def get_extra_state(self) -> Tensor:
+        """What was seen, for the checkpoint."""
+        streaks = [self._low.since, self._low.looks, self._fallen.since, self._fallen.looks]
+        return torch.tensor([self._best, *streaks], dtype=torch.float64)
 
-class CollapseMonitor:
+    def set_extra_state(self, state: Tensor) -> None:
+        """What `get_extra_state` gave."""
+        best, *streaks = state.tolist()
+        self._best = best
+        low_since, low_looks, fallen_since, fallen_looks = map(int, streaks)
+        self._low, self._fallen = _Streak(low_since, low_looks), _Streak(fallen_since, fallen_looks)
+
+
+class CollapseMonitor(nn.Module):
     """Measures embeddings and raises once they are, and stay, collapsed.
 
     Two collapses are told apart: *complete*, all pictures have one embedding; and *dimensional*, the embeddings differ
@@ -107,6 +120,7 @@ class CollapseMonitor:
         """
         if patience < 0:
             raise ValueError("patience must not be negative")
+        super().__init__()
         self._causes = causes
         self._patience = patience
         self._spread = Watched(floor=_LOW_SPREAD, least=0.0, chance=1e-3)
