@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from twinlens.training.checkpoint import checkpoint_of
 from twinlens.training.data.errors import DataError
 from twinlens.training.data.picture_set import PictureSet
 from twinlens.training.data.picture_sources import load_pictures
@@ -113,11 +114,6 @@ class Probed:
     result: ProbeResult
     test: Labelled
     features: Tensor
-
-
-def checkpoint_of(source: Path) -> Path:
-    """The checkpoint that a file or a run folder names."""
-    return source / "checkpoint.pt" if source.is_dir() else source
 
 
 def probe(request: ProbeRequest, reporting: Callable[[str, int], AbstractContextManager[Report]]) -> Probed:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from twinlens.encoders.manifest import Manifest, ScoringRule
-from twinlens.training.checkpoint import CheckpointError, CheckpointMeta, load_checkpoint
+from twinlens.training.checkpoint import CheckpointError, CheckpointMeta, checkpoint_of, load_checkpoint
 from twinlens.training.export.backbone_tower import backbone_tower
 from twinlens.training.export.bundle import About, publish_towers
 from twinlens.training.export.destination import check_destination
@@ -29,7 +29,7 @@ def export_checkpoint(
     An image encoder alone becomes an image-only bundle of its backbone's features.
 
     Args:
-        checkpoint: A file that `twinlens train` wrote.
+        checkpoint: A file that `twinlens train` wrote, or its run folder.
         out: The bundle's folder.
         name: The bundle's name; by default the model's.
         version: The bundle's version.
@@ -40,6 +40,7 @@ def export_checkpoint(
         BundleError: if `out` holds another bundle.
     """
     check_destination(out)
+    checkpoint = checkpoint_of(checkpoint)
     try:
         towers = _image_encoder(checkpoint) if holds_image_encoder(checkpoint) else _dual_encoder(checkpoint)
     except CheckpointError as error:

@@ -120,7 +120,9 @@ def pull(
 
 
 def export(
-    checkpoint: Annotated[Path, typer.Argument(metavar="CHECKPOINT", help="A checkpoint of `twinlens train`.")],
+    checkpoint: Annotated[
+        Path, typer.Argument(metavar="CHECKPOINT|RUN", help="What `twinlens train` wrote: the file or its folder.")
+    ],
     out: Out,
     name: Name = None,
     version: Version = None,

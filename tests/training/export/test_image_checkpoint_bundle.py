@@ -40,7 +40,8 @@ def test_an_image_encoder_serves_the_features_of_its_backbone(
     save_image_checkpoint(tmp_path / "checkpoint.pt", spec, backbone, meta)
 
     out = tmp_path / "models" / "mine" / "1"
-    assert main(["export", str(tmp_path / "checkpoint.pt"), "--out", str(out), "--json"]) == 0
+    # By its run folder.
+    assert main(["export", str(tmp_path), "--out", str(out), "--json"]) == 0
     manifest = ModelRepository(str(tmp_path / "models")).manifest("mine")
     assert json.loads(capsys.readouterr().out)["dimension"] == manifest.dimension == 32
     assert manifest.text is None
