@@ -62,6 +62,7 @@ class ImageTrainResult:
         unreadable: What was left out, and why.
         last: The last report of the loop.
         knn: The last accuracy by nearest neighbours, 0 to 1; None where pictures have no classes.
+        method: As trained, with the heads that the checkpoint leaves behind.
     """
 
     checkpoint: Path
@@ -70,6 +71,7 @@ class ImageTrainResult:
     unreadable: dict[str, str]
     last: dict[str, float]
     knn: float | None
+    method: ImageMethod
 
     def summary(self) -> dict[str, Any]:
         """For scripts."""
@@ -158,8 +160,8 @@ def train_images(
             save_image_checkpoint(checkpoint, spec_of(config), run.method.exported(), meta)
             (out / STATE_FILE).unlink(missing_ok=True)
             _draw(out)
-    found = run.pictures
-    return ImageTrainResult(checkpoint, len(found), run.plan.steps, found.unreadable, last, seen.get("knn_accuracy"))
+    found, accuracy = run.pictures, seen.get("knn_accuracy")
+    return ImageTrainResult(checkpoint, len(found), run.plan.steps, found.unreadable, last, accuracy, method=run.method)
 
 
 @dataclass(frozen=True)

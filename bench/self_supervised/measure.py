@@ -12,10 +12,11 @@ from pathlib import Path
 from typing import Literal
 
 import torch
+from torch import nn
 
 from bench.self_supervised.rows import Row
 from twinlens.training.collapse.measures import effective_rank, std_per_dimension
-from twinlens.training.evaluation.features import embed_pictures
+from twinlens.training.evaluation.features import as_evaluated, embed_pictures
 from twinlens.training.evaluation.knn import accuracy, knn_votes
 from twinlens.training.evaluation.labelled import labelled
 from twinlens.training.evaluation.linear_probe import linear_probe
@@ -39,6 +40,7 @@ class Figures:
 
     Attributes:
         knn: Accuracy of weighted nearest neighbours on the test pictures, 0 to 1; so for the other accuracies.
+        linear_behind_head: Of the projections (z) where `linear` is of the features (h); SimCLR only.
         std: Mean over dimensions of the normalised features' standard deviation, in units of the best possible, 1/√d.
         rank: Effective rank of the normalised features.
         images_per_s: Training pictures a second, while nothing is judged.
@@ -55,6 +57,7 @@ class Figures:
     images_per_s: float
     knn: float
     linear: float
+    linear_behind_head: float | None
     low_shot: dict[str, float]
     std: float
     rank: float
@@ -95,7 +98,7 @@ def measure(
             final = config(f"train.steps={steps}", f'knn.test="{data / "test"}"', f"knn.every_epochs={epochs / _LOOKS}")
         run = runs / "run"
         began_s = time.process_time()
-        train_images(final, run, _silent)
+        method = train_images(final, run, _silent).method
         print(f"{row.name}: {steps} steps, {time.process_time() - began_s:.0f} s of processor time", flush=True)
         curve = _curve(run / "evaluations.csv", minutes / max(1, steps))
         spec, backbone, _ = load_image_checkpoint(run / "checkpoint.pt")
@@ -105,6 +108,12 @@ def measure(
         queries = embed_pictures(backbone, test_set.pixels_nhwc, spec.preprocess)
         bank_labels, query_labels = torch.from_numpy(train_set.labels), torch.from_numpy(test_set.labels)
         classes = len(train_set.classes)
+        linear = linear_probe(bank, bank_labels, queries, query_labels, classes).accuracy
+        head: nn.Module | None = getattr(method, "head", None) if row.method == "simclr" else None
+        behind_head = None
+        if head is not None:  # figure 8 of SimCLR: the layer before the head is the better one
+            with as_evaluated(head):
+                behind_head = linear_probe(head(bank), bank_labels, head(queries), query_labels, classes).accuracy
         shots = {
             f"{share:g}": low_shot(backbone, train_set, test_set, spec.preprocess, share, seed=seed).accuracy
             for share in _LOW_SHOT
@@ -118,7 +127,8 @@ def measure(
             seconds=60 * minutes if trained else 0.0,
             images_per_s=steps * final.train.batch_size / (60 * minutes) if trained else 0.0,
             knn=accuracy(knn_votes(queries, bank, bank_labels, classes), query_labels),
-            linear=linear_probe(bank, bank_labels, queries, query_labels, classes).accuracy,
+            linear=linear,
+            linear_behind_head=behind_head,
             low_shot=shots,
             std=float(std_per_dimension(queries).mean()) * bank.shape[1] ** 0.5,
             rank=float(effective_rank(queries)),

@@ -14,7 +14,17 @@ from rich.table import Table
 from bench.self_supervised.rows import QUESTIONS
 
 _CONSOLE = Console(width=140)
-_COLUMNS = ("kNN", "linear", "1 % labels", "10 % labels", "std (1 is best)", "rank of dim", "epochs", "images/s")
+_COLUMNS = (
+    "kNN",
+    "linear",
+    "of z",
+    "1 % labels",
+    "10 % labels",
+    "std (1 is best)",
+    "rank of dim",
+    "epochs",
+    "images/s",
+)
 
 
 def print_methods(figures: Sequence[Mapping[str, Any]]) -> None:
@@ -62,6 +72,7 @@ def _print(title: str, figures: Sequence[Mapping[str, Any]]) -> None:
             each["name"],
             f"{each['knn']:.3f}",
             f"{each['linear']:.3f}",
+            "" if each["linear_behind_head"] is None else f"{each['linear_behind_head']:.3f}",
             *(f"{shots[share]:.3f}" for share in ("0.01", "0.1")),
             f"{each['std']:.2f}",
             f"{each['rank']:.0f} of {each['dim']}",
