@@ -120,7 +120,7 @@ class DINO(ImageMethod):
             )
             distributions = teacher_distribution(targets, self.centre.value, temperature=temperature)
         use = assignment_use(distributions)
-        if self._is_reported():
+        if self._is_watched():
             self._assignments.see(self.global_step + 1, use)
         if self.options.centre:
             self.centre.update(targets)

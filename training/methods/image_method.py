@@ -19,6 +19,9 @@ from twinlens.training.modules.backbone import Backbone
 from twinlens.training.modules.gather import gather_with_gradients
 from twinlens.training.optimiser import Schedule, optimiser_of
 
+# Steps between two looks for collapse where reports are rarer: a look costs a few milliseconds.
+_LOOK_EVERY = 20
+
 
 class MethodOptions(BaseModel):
     """Base of the section [method] of a configuration."""
@@ -121,16 +124,18 @@ class ImageMethod(pl.LightningModule):
         assert self.augmenter is not None  # noqa: S101 - the run sets it
         output = self.step(self.augmenter(batch.pixels_nhwc, batch.number), batch)
         values = {"loss": output.loss, **output.values}
-        if self._monitor is not None and self._is_reported():
+        if self._monitor is not None and self._is_watched():
             # Of all ranks, so that they stop together.
             embeddings = tuple(gather_with_gradients(each.detach()) for each in output.embeddings)
             seen = self._monitor.see(self.global_step + 1, embeddings)
             values |= {name: torch.tensor(value) for name, value in seen.items()}
         return values
 
-    def _is_reported(self) -> bool:
+    def _is_watched(self) -> bool:
+        """Whether to look for collapse: at the start, where the run reports, and in between where it seldom does."""
         step = self.global_step + 1  # the one we are in
-        return step % self.plan.log_every == 0 or step == self.plan.steps
+        due = step % self.plan.log_every == 0 or step % _LOOK_EVERY == 0
+        return due or step in {1, self.plan.steps}
 
     def optimizer_step(self, *args: Any, **kwargs: Any) -> None:
         """A step, then what follows it."""

@@ -28,7 +28,7 @@ class RunPlan:
         warmup_steps: With a rising learning rate.
         optimiser: Which one.
         momentum: Of `sgd` and `lars`.
-        log_every: The collapse monitor looks at every so many steps.
+        log_every: Steps between two reports; the watch for collapse looks at those, and at others where they are rare.
         chunk_size: Pictures encoded at a time where a batch is larger than memory; None: all at once.
         world_size: Ranks that share a batch.
     """

@@ -107,7 +107,7 @@ class SwAV(ImageMethod):
             loss = swapped_prediction(scores, codes, temperature=options.temperature)
         self._remember(full)
         use = assignment_use(torch.cat(codes))
-        if self._is_reported():
+        if self._is_watched():
             self._assignments.see(self.global_step + 1, use)
         values = {"assignment_information": use.information, "prototypes_used": use.used / options.prototypes}
         return StepOutput(loss, values, full)

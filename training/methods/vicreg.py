@@ -65,7 +65,7 @@ class VICReg(ImageMethod):
                 variance_weight=options.variance_weight,
                 covariance_weight=options.covariance_weight,
             )
-        if self._is_reported():
+        if self._is_watched():
             self._watch_size(1.0 - float(terms.variance.detach()))
         values = {
             "invariance": terms.invariance.detach(),
