@@ -3,51 +3,24 @@
 from __future__ import annotations
 
 import torch
-import torch.nn.functional as F
 from timm.layers.norm_act import convert_sync_batchnorm
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
+from twinlens.training.modules.batch_norm_stand_in import BatchNormStandIn, replace_batch_norms
 from twinlens.training.modules.gather import sum_over_ranks, world_size
 
 
-class GlobalBatchNorm(nn.Module):
+class GlobalBatchNorm(BatchNormStandIn):
     """Normalises by the statistics of the whole batch, of which every rank holds an equal part.
 
     With the statistics of its own part each rank would compute something else than one process with the whole batch,
     and what shares a rank could be told from what does not (SimCLR, Chen et al. 2020, §2.2). Torch's own
-    `SyncBatchNorm` does the same on GPUs only. Parameters, buffers and their names are those of the norm it stands for.
+    `SyncBatchNorm` does the same on GPUs only.
     """
 
-    running_mean: Tensor
-    running_var: Tensor
-    num_batches_tracked: Tensor
-
-    def __init__(self, norm: nn.BatchNorm1d | nn.BatchNorm2d) -> None:
-        """Takes over the parameters and buffers of `norm`, which has running statistics and a fixed momentum."""
-        super().__init__()
-        self.eps = norm.eps
-        self.momentum = 0.1 if norm.momentum is None else norm.momentum
-        self.weight, self.bias = norm.weight, norm.bias
-        for name in ("running_mean", "running_var", "num_batches_tracked"):
-            self.register_buffer(name, getattr(norm, name))
-        # timm's fused kind brings its activation.
-        self.drop: nn.Module = getattr(norm, "drop", nn.Identity())
-        self.act: nn.Module = getattr(norm, "act", nn.Identity())
-
-    def forward(self, inputs: Tensor) -> Tensor:
-        """Normalises (n, c) or (n, c, h, w)."""
-        normalised = self._over_ranks(inputs) if self.training else self._by_running_statistics(inputs)
-        outputs: Tensor = self.act(self.drop(normalised))
-        return outputs
-
-    def extra_repr(self) -> str:
-        """What printing shows."""
-        return f"{len(self.running_mean)}"
-
-    def _by_running_statistics(self, inputs: Tensor) -> Tensor:
-        return F.batch_norm(inputs, self.running_mean, self.running_var, self.weight, self.bias, eps=self.eps)
-
-    def _over_ranks(self, inputs: Tensor) -> Tensor:
+    def in_training(self, inputs: Tensor) -> Tensor:
+        """Normalises (n, c) or (n, c, h, w), n equal on all ranks."""
         # As batch norm everywhere: sums in fp32 under autocast too.
         with torch.autocast(inputs.device.type, enabled=False):
             rows = inputs.to(torch.promote_types(inputs.dtype, torch.float32))
@@ -71,12 +44,17 @@ class GlobalBatchNorm(nn.Module):
 
 
 def share_batch_norm(network: nn.Module) -> None:
-    """Makes every batch norm within `network` one over all ranks, in place; parameters stay the same objects."""
-    for parent in list(network.modules()):
-        for name, child in list(parent.named_children()):
-            if not isinstance(child, nn.BatchNorm1d | nn.BatchNorm2d) or not child.track_running_stats:
-                continue
-            # Torch's kernels where there are some.
-            on_gpu = torch.cuda.is_available()
-            shared = convert_sync_batchnorm(child) if on_gpu else GlobalBatchNorm(child)  # type: ignore[no-untyped-call]
-            setattr(parent, name, shared)
+    """Makes every batch norm within `network` one over all ranks, in place; parameters stay the same objects.
+
+    Raises:
+        ValueError: if there is a kind of batch norm that cannot be shared.
+    """
+    replace_batch_norms(network, _shared)
+
+
+def _shared(norm: _BatchNorm) -> nn.Module:
+    # Torch's kernels where there are some.
+    if torch.cuda.is_available():
+        shared: nn.Module = convert_sync_batchnorm(norm)  # type: ignore[no-untyped-call]
+        return shared
+    return GlobalBatchNorm(norm)

@@ -140,5 +140,7 @@ def test_networks_with_and_without_batch_norm_are_told_apart() -> None:
 def test_unequal_parts_and_other_norms_are_refused() -> None:
     with pytest.raises(ValueError, match="10 cannot be cut into 4 equal parts"):
         SplitBatchNorm(norm(), 4).train()(inputs(10))
-    with pytest.raises(ValueError, match="SyncBatchNorm cannot"):
-        split_batch_norms(nn.Sequential(nn.SyncBatchNorm(C)), 2)
+    unfit = (nn.SyncBatchNorm(C), nn.BatchNorm2d(C, momentum=None), nn.BatchNorm2d(C, track_running_stats=False))
+    for other in unfit:
+        with pytest.raises(ValueError, match=f"stand in for this {type(other).__name__}"):
+            split_batch_norms(nn.Sequential(other), 2)
