@@ -178,7 +178,7 @@ def labels_kept(pictures: int, labels: int, top_k: int) -> int:
 
 
 def check_labels(labels: Sequence[str], templates: Sequence[str]) -> None:
-    """Refuses labels and templates that cannot be meant.
+    """Refuses labels, and templates for them, that cannot be meant.
 
     Raises:
         ServiceError: INVALID_ARGUMENT.
@@ -189,10 +189,19 @@ def check_labels(labels: Sequence[str], templates: Sequence[str]) -> None:
         raise invalid_argument("a label is empty")
     if len(set(labels)) != len(labels):
         raise invalid_argument("two labels are the same")
-    if len(templates) > MAX_TEMPLATES:
-        raise invalid_argument(f"a request has at most {MAX_TEMPLATES} templates, not {len(templates)}")
+    check_templates(templates)
     if len(labels) * len(templates) > MAX_PROMPTS:
         raise invalid_argument(f"labels times templates are at most {MAX_PROMPTS}, not {len(labels) * len(templates)}")
+
+
+def check_templates(templates: Sequence[str]) -> None:
+    """Refuses templates that cannot be meant, whatever the labels.
+
+    Raises:
+        ServiceError: INVALID_ARGUMENT.
+    """
+    if len(templates) > MAX_TEMPLATES:
+        raise invalid_argument(f"a request has at most {MAX_TEMPLATES} templates, not {len(templates)}")
     for template in templates:
         if PLACEHOLDER not in template:
             raise invalid_argument(f'template {template[:60]!r} has no "{{}}" for the label')

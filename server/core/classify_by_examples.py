@@ -13,6 +13,7 @@ from twinlens.server.core.classify import (
     Labelled,
     Scores,
     check_labels,
+    check_templates,
     check_towers,
     labels_kept,
     score_in_blocks,
@@ -26,7 +27,7 @@ from twinlens.server.core.example_scoring import (
     prototype_probabilities,
 )
 from twinlens.server.core.examples import ExampleCache, ExampleSource, ExampleVectors
-from twinlens.server.core.labels import DEFAULT_TEMPLATE, LabelCache, quoted
+from twinlens.server.core.labels import DEFAULT_TEMPLATE, LabelCache, directions
 from twinlens.server.core.pool import WorkerPool
 
 
@@ -73,12 +74,13 @@ class ExampleClassifier:
         if templates and not scoring.text_weight:
             raise invalid_argument("templates are of use beside examples only with a text_weight above 0")
         check_towers(self._engine, text=scoring.text_weight > 0)
-        knn = scoring.rule is ExampleRule.KNN
+        prompts = list(templates) or [DEFAULT_TEMPLATE]
+        check_templates(prompts)
         size_bytes = sum(map(len, pictures)) + source.size_bytes
         with self._admission.admit(len(pictures) + source.pictures, size_bytes):
-            examples = await self._examples.get(source, call, keep_vectors=knn)
+            examples = await self._examples.get(source, scoring.rule, call)
             keep = labels_kept(len(pictures), len(examples.labels), top_k)
-            targets, truncated = await self._targets(examples, scoring, templates, call)
+            targets, truncated = await self._targets(examples, scoring, prompts, call)
             outcomes = await self._engine.embed([Picture(data) for data in pictures], call)
         labelled = await self._io.submit(
             call.priority, _score, outcomes, targets, examples.starts, scoring, keep, truncated
@@ -86,24 +88,16 @@ class ExampleClassifier:
         return labelled, examples
 
     async def _targets(
-        self, examples: ExampleVectors, scoring: ExampleScoring, templates: Sequence[str], call: Call
+        self, examples: ExampleVectors, scoring: ExampleScoring, prompts: Sequence[str], call: Call
     ) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
         """The vectors to compare with, and which labels have a prompt that was cut."""
-        truncated = np.zeros(len(examples.labels), dtype=np.bool_)
-        if examples.vectors is not None:
-            return examples.vectors, truncated
         if not scoring.text_weight:
-            return examples.prototypes, truncated
-        prompts = list(templates) or [DEFAULT_TEMPLATE]
+            return examples.targets, np.zeros(len(examples.labels), dtype=np.bool_)
         check_labels(examples.labels, prompts)
         texts = await self._labels.get(examples.labels, prompts, call)
-        mixed = (1.0 - scoring.text_weight) * examples.prototypes.astype(np.float64)
+        mixed = (1.0 - scoring.text_weight) * examples.targets.astype(np.float64)
         mixed += scoring.text_weight * texts.labels.astype(np.float64)
-        norms = np.linalg.norm(mixed, axis=1, keepdims=True)
-        if not (norms > 0).all():
-            label = quoted(examples.labels[int(norms[:, 0].argmin())])
-            raise invalid_argument(f"text and examples of label {label} cancel each other out")
-        return (mixed / norms).astype(np.float32), texts.truncated
+        return directions(mixed, examples.labels, "text and examples"), texts.truncated
 
 
 def _score(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,7 +17,8 @@ from twinlens.index.item import Modality
 from twinlens.server.core.call import Call
 from twinlens.server.core.engine import Engine, Outcome, Picture
 from twinlens.server.core.errors import Code, ItemFailure, Reason, ServiceError, invalid_argument
-from twinlens.server.core.example_pile import ExamplePile
+from twinlens.server.core.example_pile import ExamplePile, NeighbourPile, PrototypePile
+from twinlens.server.core.example_scoring import ExampleRule
 from twinlens.server.core.labels import quoted
 from twinlens.server.core.lookup import RawVector, StoredItem, item_vector, refused, unit_vector
 from twinlens.server.core.pool import WorkerPool
@@ -69,17 +71,16 @@ class ExampleVectors:
 
     Attributes:
         labels: In the order in which they first came.
-        prototypes: The normalised mean of each label's unit vectors, shape (labels, d).
-        vectors: The examples' unit vectors, grouped by label, shape (n, d); None where they are not needed.
-        starts: Where each label's group begins in `vectors`, shape (labels,).
+        targets: What pictures are compared with, by label, shape (m, d): for rule PROTOTYPE the normalised mean of each
+            label's unit vectors, for KNN all unit vectors.
+        starts: Where each label begins in `targets`, shape (labels,).
         used: How many examples there are.
         failures: Those of the request that were left out.
         unlabelled: How many items of the collection have no label.
     """
 
     labels: tuple[str, ...]
-    prototypes: NDArray[np.float32]
-    vectors: NDArray[np.float32] | None
+    targets: NDArray[np.float32]
     starts: NDArray[np.intp]
     used: int
     failures: tuple[UnusableExample, ...] = ()
@@ -94,13 +95,13 @@ class ExampleCache:
         self._io = io
         self._cache: SharedCache[ExampleVectors] = SharedCache(_size, max_bytes)
 
-    async def get(self, source: ExampleSource, call: Call, *, keep_vectors: bool) -> ExampleVectors:
+    async def get(self, source: ExampleSource, rule: ExampleRule, call: Call) -> ExampleVectors:
         """Vectors of examples, from the cache or made now.
 
         Args:
             source: The examples.
+            rule: What they are for.
             call: The call this is for.
-            keep_vectors: Not only the prototypes.
 
         Raises:
             ServiceError: INVALID_ARGUMENT for a label without an example that can be used, or too many of them;
@@ -115,37 +116,45 @@ class ExampleCache:
             )
         # The version is read first: what is made then is at least as new.
         version = source.collection.version if source.collection is not None else ""
-        key = [space_id, source.digest, version, source.label_key, keep_vectors]
+        key = [space_id, source.digest, version, source.label_key, rule]
         shared = Call(request_id=call.request_id, priority=call.priority)
         return await self._cache.get(
-            hashlib.sha256(json.dumps(key).encode()).hexdigest(), lambda: self._learn(source, shared, keep_vectors)
+            hashlib.sha256(json.dumps(key).encode()).hexdigest(), lambda: self._learn(source, rule, shared)
         )
 
     async def close(self) -> None:
         """Stops what still runs."""
         await self._cache.close()
 
-    async def _learn(self, source: ExampleSource, call: Call, keep_vectors: bool) -> ExampleVectors:
-        examples = await self._io.submit(call.priority, source.read)
+    async def _learn(self, source: ExampleSource, rule: ExampleRule, call: Call) -> ExampleVectors:
+        examples = await self._io.submit(call.priority, self._read, source)
         pictures = [example.content for example in examples if isinstance(example.content, Picture)]
         embedded = await self._engine.embed(pictures, call)
-        return await self._io.submit(call.priority, self._gather, source, examples, embedded, keep_vectors)
+        return await self._io.submit(call.priority, self._gather, source, rule, examples, embedded)
 
-    def _gather(
-        self, source: ExampleSource, examples: Sequence[Example], embedded: Sequence[Outcome], keep_vectors: bool
-    ) -> ExampleVectors:
+    def _read(self, source: ExampleSource) -> Sequence[Example]:
+        """The examples, if they can be meant: before any is embedded, which may take minutes."""
         if source.collection is not None and source.collection.space_id != self._engine.manifest.space_id:
             raise ServiceError(
-                Code.FAILED_PRECONDITION, f"collection {source.collection.id} belongs to another space than the model"
+                Code.FAILED_PRECONDITION,
+                f"collection {source.collection.id} belongs to another space than the model; `twinlens reindex` moves "
+                "it over",
             )
-        pile = ExamplePile(self._engine.dimension, keep_vectors=keep_vectors)
+        examples = source.read()
+        for position, example in enumerate(examples):
+            if not example.label.strip():
+                raise invalid_argument(f"example {position} has an empty label")
+        return examples
+
+    def _gather(
+        self, source: ExampleSource, rule: ExampleRule, examples: Sequence[Example], embedded: Sequence[Outcome]
+    ) -> ExampleVectors:
+        pile = (NeighbourPile if rule is ExampleRule.KNN else PrototypePile)(self._engine.dimension)
         failures: list[UnusableExample] = []
         labels: list[str] = []
         vectors: list[NDArray[np.float32]] = []
         pictures = iter(embedded)
         for position, example in enumerate(examples):
-            if not example.label.strip():
-                raise invalid_argument(f"example {position} has an empty label")
             is_picture = isinstance(example.content, Picture)
             outcome = next(pictures) if is_picture else self._look_up(source.collection, example.content)
             if outcome.vector is not None:
@@ -164,12 +173,12 @@ class ExampleCache:
                     f"label {quoted(unusable.label)} has no example that can be used: {unusable.failure.message}"
                 )
         if not pile.labels:
-            where = f" with a label under {quoted(source.label_key)} of its metadata" if source.label_key else ""
-            raise invalid_argument(f"there is no example: no item of the collection has a picture{where}")
-        grouped, starts = pile.grouped()
-        return ExampleVectors(
-            tuple(pile.labels), pile.prototypes(), grouped, starts, pile.count, tuple(failures), unlabelled
-        )
+            raise invalid_argument(
+                "there is no example: no item of the collection has a picture with a label under "
+                f"{quoted(source.label_key)} of its metadata"
+            )
+        targets, starts = pile.targets()
+        return ExampleVectors(tuple(pile.labels), targets, starts, pile.count, tuple(failures), unlabelled)
 
     def _look_up(self, collection: Collection | None, content: Picture | RawVector | StoredItem | None) -> Outcome:
         if isinstance(content, RawVector):
@@ -204,5 +213,6 @@ def label_of(value: Any) -> str | None:
 
 
 def _size(examples: ExampleVectors) -> int:
-    vectors = 0 if examples.vectors is None else examples.vectors.nbytes
-    return vectors + examples.prototypes.nbytes + examples.starts.nbytes
+    # Labels are as long as whoever sends them likes.
+    texts = [*examples.labels, *(text for each in examples.failures for text in (each.label, each.failure.message))]
+    return examples.targets.nbytes + examples.starts.nbytes + sum(map(sys.getsizeof, texts))

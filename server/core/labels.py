@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,6 +20,8 @@ DEFAULT_TEMPLATE = "a photo of a {}."
 NEUTRAL_LABEL = "thing"
 # Prompts embedded at a time while a large set of labels is prepared.
 _CHUNK = 1024
+# Below this length the mean of unit vectors is rounding, not a direction.
+_CANCELLED = 1e-5
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,20 +79,16 @@ class LabelCache:
     ) -> tuple[list[NDArray[np.float32]], list[bool]]:
         prompts = [Text(fill(template, label)) for label in labels for template in templates]
         outcomes = await self._engine.embed(prompts, call)
-        vectors: list[NDArray[np.float32]] = []
+        means: list[NDArray[np.float64]] = []
         truncated: list[bool] = []
         for i, label in enumerate(labels):
             mine = outcomes[i * len(templates) : (i + 1) * len(templates)]
             for outcome in mine:
                 if outcome.failure is not None:
                     raise _label_error(label, outcome.failure.reason, outcome.failure.message)
-            mean = np.mean([np.asarray(outcome.vector, dtype=np.float64) for outcome in mine], axis=0)
-            norm = float(np.linalg.norm(mean))
-            if norm == 0:
-                raise invalid_argument(f"the prompts of label {quoted(label)} cancel each other out")
-            vectors.append((mean / norm).astype(np.float32))
+            means.append(np.mean([np.asarray(outcome.vector, dtype=np.float64) for outcome in mine], axis=0))
             truncated.append(any(outcome.truncated for outcome in mine))
-        return vectors, truncated
+        return list(directions(np.stack(means), labels, "the prompts")), truncated
 
 
 def _label_error(label: str, reason: Reason, message: str) -> ServiceError:
@@ -102,6 +100,24 @@ def _label_error(label: str, reason: Reason, message: str) -> ServiceError:
 def quoted(label: str) -> str:
     """A label in a message, shortened."""
     return repr(label if len(label) <= 60 else label[:57] + "...")
+
+
+def directions(means_nd: NDArray[np.float64], labels: Iterable[str], of: str) -> NDArray[np.float32]:
+    """Means of unit vectors, one a label, at length one.
+
+    Args:
+        means_nd: Shape (labels, d).
+        labels: Whose they are.
+        of: What they are means of, for the error.
+
+    Raises:
+        ServiceError: INVALID_ARGUMENT naming a label whose mean points nowhere.
+    """
+    norms = np.linalg.norm(means_nd, axis=1, keepdims=True)
+    for label, norm in zip(labels, norms[:, 0], strict=True):
+        if norm <= _CANCELLED:
+            raise invalid_argument(f"{of} of label {quoted(label)} cancel each other out")
+    return np.asarray(means_nd / norms, dtype=np.float32)
 
 
 def _key(space_id: str, labels: Sequence[str], templates: Sequence[str]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import math
 from collections.abc import Mapping, Sequence
@@ -266,6 +267,32 @@ async def test_examples_are_embedded_once(data: Path) -> None:
         assert sum(encoder.image_batches) == 11 + 1 + 2 + 2
 
 
+async def test_what_cannot_be_meant_is_refused_before_any_example_is_embedded(data: Path) -> None:
+    encoder = WatchedEncoder()
+    async with run_server(data, encoder) as served:
+        await asyncio.to_thread(served.app.catalog.create, "moved", space_id="another", dimension=32)
+        encoder.image_batches.clear()
+        _, details = await refusal(served, example_set({**SHOWN, " ": [picture("red")]}))
+        assert "example 11 has an empty label" in details
+        _, details = await refusal(served, example_set(text_weight=0.5), templates=["no place"])
+        assert "no place" in details
+        code, details = await refusal(served, example_set(collection="moved", label_key="kind"))
+        assert code is grpc.StatusCode.FAILED_PRECONDITION
+        assert "collection moved belongs to another space than the model; `twinlens reindex`" in details
+        assert not encoder.image_batches
+
+
+async def test_long_labels_count_in_what_is_kept(data: Path) -> None:
+    encoder = WatchedEncoder()
+    async with run_server(data, encoder, example_cache_bytes=10_000) as served:
+        for label, embedded_again in (("short", False), ("long" * 5000, True)):
+            examples = example_set({label: [picture("red")]})
+            await classify(served, examples, ASKED[0])
+            encoder.image_batches.clear()
+            await classify(served, examples, ASKED[0])
+            assert (sum(encoder.image_batches) == 2) is embedded_again
+
+
 async def test_an_encoder_that_fails_on_an_example_is_the_servers_fault_and_is_not_kept(data: Path) -> None:
     encoder = WatchedEncoder()
     async with run_server(data, encoder) as served:
@@ -369,6 +396,17 @@ async def test_examples_that_cancel_each_other_out_name_their_label(served: Runn
     code, details = await refusal(served, examples)
     assert code is grpc.StatusCode.INVALID_ARGUMENT
     assert "'nothing' cancel" in details
+    examples.rule = KNN  # neighbours need no mean
+    assert (await classify(served, examples)).examples.used_count == 2
+
+
+async def test_text_and_examples_that_cancel_each_other_out_name_their_label(served: Running) -> None:
+    (text,) = (await served.embed("red")).results
+    against = content_pb2.Vector(values=[-value for value in text.embedding.values])
+    examples = pb.ExampleSet(examples=[pb.Example(label="red", vector=against)], text_weight=0.5)
+    code, details = await refusal(served, examples, templates=["{}"])
+    assert code is grpc.StatusCode.INVALID_ARGUMENT
+    assert "text and examples of label 'red' cancel" in details
 
 
 async def test_too_much_to_compare_with_is_refused_with_the_way_out(

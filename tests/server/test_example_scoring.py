@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from twinlens.server.core.errors import ServiceError
-from twinlens.server.core.example_pile import ExamplePile
+from twinlens.server.core.example_pile import ExamplePile, NeighbourPile, PrototypePile
 from twinlens.server.core.example_scoring import knn_probabilities, prototype_probabilities
 from twinlens.server.core.examples import label_of
 
@@ -45,10 +45,11 @@ def test_extreme_temperatures_overflow_nowhere() -> None:
             np.testing.assert_allclose(got[1], 1 / 3)
 
 
-def test_a_pile_groups_by_label_in_the_order_in_which_they_came() -> None:
+@pytest.mark.parametrize("kind", [PrototypePile, NeighbourPile])
+def test_a_pile_groups_by_label_in_the_order_in_which_they_came(kind: type[ExamplePile]) -> None:
     rng = np.random.default_rng(0)
     given = [(f"label {rng.integers(40)}", row / np.linalg.norm(row)) for row in rng.standard_normal((200, 6))]
-    pile = ExamplePile(6, keep_vectors=True)
+    pile = kind(6)
     start = 0
     for size in (1, 0, 3, 96, 100):
         page = given[start : start + size]
@@ -56,30 +57,20 @@ def test_a_pile_groups_by_label_in_the_order_in_which_they_came() -> None:
         start += size
     assert pile.count == 200
     assert list(pile.labels) == list(dict.fromkeys(label for label, _ in given))
-    vectors, starts = pile.grouped()
-    assert vectors is not None
-    ends = [*starts[1:].tolist(), 200]
-    for label, prototype, first, end in zip(pile.labels, pile.prototypes(), starts, ends, strict=True):
-        own = np.array([row for of, row in given if of == label])
-        np.testing.assert_allclose(vectors[first:end], own, atol=1e-6)
-        mean = own.mean(axis=0)
-        np.testing.assert_allclose(prototype, mean / np.linalg.norm(mean), atol=1e-6)
-
-
-def test_a_pile_that_keeps_no_vectors_has_the_same_prototypes() -> None:
-    rows = np.eye(4, dtype=np.float32)
-    piles = [ExamplePile(4, keep_vectors=keep) for keep in (False, True)]
-    for pile in piles:
-        pile.add(["a", "b", "a", "b"], rows)
-    np.testing.assert_array_equal(piles[0].prototypes(), piles[1].prototypes())
-    assert piles[0].grouped()[0] is None
+    targets, starts = pile.targets()
+    for label, own in zip(pile.labels, np.split(targets, starts[1:]), strict=True):
+        expected = np.array([row for of, row in given if of == label])
+        if kind is PrototypePile:
+            mean = expected.mean(axis=0, keepdims=True)
+            expected = mean / np.linalg.norm(mean)
+        np.testing.assert_allclose(own, expected, atol=1e-6)
 
 
 def test_a_label_without_direction_is_named() -> None:
-    pile = ExamplePile(2, keep_vectors=False)
+    pile = PrototypePile(2)
     pile.add(["fine", "nothing", "nothing"], np.array([[1, 0], [0, 1], [0, -1]], dtype=np.float32))
     with pytest.raises(ServiceError, match="'nothing' cancel"):
-        pile.prototypes()
+        pile.targets()
 
 
 @pytest.mark.parametrize(
