@@ -14,7 +14,9 @@ from twinlens.training.modules.small_map_convolution import mend_small_maps
 from twinlens.training.pull.near_names import perhaps
 
 # Of the arguments of `timm.create_model`, those that are no choice.
-_FIXED = frozenset({"pretrained", "checkpoint_path", "num_classes", "in_chans", "img_size", "dynamic_img_size"})
+_FIXED = frozenset(
+    {"pretrained", "checkpoint_path", "num_classes", "in_chans", "img_size", "dynamic_img_size", "features_only"}
+)
 
 
 class BackboneConfig(BaseModel):
@@ -51,8 +53,8 @@ class Backbone(nn.Module):
         self.trunk: Any = trunk
         self.config = config
         self.size = size
-        features: Any = trunk.num_features
-        self.dim = int(features)
+        # Some networks of timm widen their features after pooling.
+        self.dim = int(getattr(self.trunk, "head_hidden_size", self.trunk.num_features))
         self.is_vit = hasattr(trunk, "patch_embed") and hasattr(trunk, "blocks")
 
     def forward(self, pixels: Tensor) -> Tensor:
@@ -76,14 +78,17 @@ def build_backbone(config: BackboneConfig, size: int) -> Backbone:
         size: Side of the pictures.
 
     Raises:
-        ConfigError: if timm has no such model, refuses the arguments, the stem is for ResNets, or the model gives no
-            pooled features at this size.
+        ConfigError: if timm has no such model, the name asks for trained weights, timm refuses the arguments, the stem
+            is for ResNets, or the model gives no pooled features at this size.
     """
     import timm  # noqa: PLC0415 - seconds
 
     name = config.timm
     if not timm.is_model(name):
         raise ConfigError(f"model.timm: timm has no model {name!r}{perhaps(name, timm.list_models())}")
+    if "." in name:
+        model, _, tag = name.partition(".")
+        raise ConfigError(f"model.timm: {tag!r} names trained weights, but training starts from fresh ones: {model!r}")
     for key in sorted(_FIXED & config.arguments.keys()):
         raise ConfigError(f"model.arguments may not set {key!r}: the run decides it")
     arguments: dict[str, Any] = {"num_classes": 0, **config.arguments}

@@ -44,6 +44,12 @@ def test_a_vit_is_built_for_the_size_and_takes_others() -> None:
     assert backbone.maps(torch.zeros(2, 3, 32, 32)).shape == (2, 17, 32)
 
 
+def test_the_length_of_features_is_that_behind_pooling() -> None:
+    backbone = build_backbone(BackboneConfig(timm="mobilenetv3_small_050"), 32).eval()
+    assert backbone(torch.zeros(2, 3, 32, 32)).shape == (2, backbone.dim)
+    assert backbone.maps(torch.zeros(2, 3, 32, 32)).shape[1] < backbone.dim
+
+
 def test_fresh_weights_follow_the_seed() -> None:
     weights = []
     for seed in (1, 1, 2):
@@ -58,6 +64,8 @@ def test_fresh_weights_follow_the_seed() -> None:
     [
         ({"timm": "resnet81"}, "timm has no model 'resnet81'; perhaps .*resnet18"),
         ({"timm": "hf-hub:someone/model"}, "timm has no model 'hf-hub:someone/model'"),
+        ({"timm": "resnet18.a1_in1k"}, "'a1_in1k' names trained weights, but training starts from fresh .*'resnet18'"),
+        ({"arguments": {"features_only": True}}, "arguments may not set 'features_only'"),
         ({"arguments": {"colour": "blue"}}, "timm cannot build resnet18: .*colour"),
         ({"arguments": {"pretrained": True}}, "arguments may not set 'pretrained'"),
         ({"arguments": {"num_classes": 10}}, "arguments may not set 'num_classes'"),
