@@ -9,6 +9,7 @@ from pydantic import Field
 from torch import Tensor
 
 from twinlens.training.cached_features import encode_in_chunks
+from twinlens.training.collapse.monitor import Watched
 from twinlens.training.data.picture_batch import PictureBatch
 from twinlens.training.loop import TrainingError
 from twinlens.training.losses.vicreg import vicreg
@@ -50,7 +51,8 @@ class VICReg(ImageMethod):
         """Adds the expander."""
         super().__init__(backbone, options, plan)
         self.head = mlp_head([backbone.dim, options.dim, options.dim, options.dim], bias=True, last_bias=False)
-        self._shrunk_since: int | None = None
+        # Part of the state, so that a resumed run is watched as it was.
+        self._size = Watched(floor=_SHRUNK, least=0.0, chance=_SHRUNK)
 
     def step(self, views: list[Tensor], batch: PictureBatch) -> StepOutput:  # noqa: ARG002 - needs no more than views
         """One step's loss and its three terms."""
@@ -77,12 +79,7 @@ class VICReg(ImageMethod):
     def _watch_size(self, std: float) -> None:
         """Without the variance term embeddings shrink, which the monitor, looking at unit vectors, does not see."""
         step = self.global_step + 1
-        if std >= _SHRUNK:
-            self._shrunk_since = None
-            return
-        if self._shrunk_since is None:
-            self._shrunk_since = step
-        if step - self._shrunk_since >= _PATIENCE:
+        if self._size.has_collapsed(step, std, _PATIENCE):
             raise TrainingError(
                 f"the embeddings have collapsed at step {step}: they have shrunk to a standard deviation of {std:.2g}, "
                 f"and should have 1; {self.collapse_causes()}"

@@ -71,3 +71,13 @@ def test_without_the_variance_term_embeddings_shrink_and_the_run_is_stopped(tmp_
     run = {**LEARNS, "steps": 80}
     with pytest.raises(TrainingError, match=r"have collapsed at step .* have shrunk .*; .* set method.variance_weight"):
         train(method(run=run, variance_weight=0.0), tmp_path)
+
+
+def test_what_the_watch_on_their_size_has_seen_is_part_of_the_state() -> None:
+    watched, resumed = method(), method()
+    watched._watch_size(0.3)
+    watched._watch_size(0.01)
+    seen = watched.state_dict()["_size._extra_state"]
+    assert not torch.equal(resumed.state_dict()["_size._extra_state"], seen)
+    resumed.load_state_dict(watched.state_dict())
+    assert torch.equal(resumed.state_dict()["_size._extra_state"], seen)
