@@ -104,10 +104,13 @@ class DINO(ImageMethod):
         `teacher_student_divergence`: 0 where the teacher gives the same for all pictures.
         """
         full = views[: self.plan.global_views]
-        targets = self.teacher_head(torch.cat(encode_crops(self.teacher, full))).float()
+        teacher_head = cast("DinoHead", self.teacher_head.network)
+        with torch.no_grad():
+            seen_by_teacher = teacher_head.embed(torch.cat(encode_crops(self.teacher, full)))
         embeddings = self.head.embed(torch.cat(encode_crops(self._encode, views)))
         # Not in bfloat16: a cosine would be wrong by up to 0.004, which the temperatures make a tenth of a logit.
         with torch.autocast(embeddings.device.type, enabled=False):
+            targets = teacher_head.scores(seen_by_teacher.float())
             embeddings = embeddings.float()
             scores = self.head.scores(embeddings).chunk(len(views))
             temperature = self.teacher_temperature()

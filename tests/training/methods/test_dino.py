@@ -1,13 +1,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from timm.layers.drop import DropPath
-from torch import nn
+from torch import Tensor, nn
 
 from tests.support.small_runs import RESNET, VIT, empty_batch, random_views, small_backbone, train
 from twinlens.training.loop import TrainingError
@@ -161,6 +162,21 @@ def test_autocast_does_not_reach_the_loss() -> None:
     with torch.autocast("cpu", dtype=torch.bfloat16):
         output = trained.step(random_views(), empty_batch())
     assert output.loss.dtype == output.embeddings[0].dtype == torch.float32
+
+
+def test_teacher_and_student_are_compared_in_single_precision_under_autocast(monkeypatch: pytest.MonkeyPatch) -> None:
+    compared: list[Tensor] = []
+
+    def spy(student: Sequence[Tensor], teacher: Sequence[Tensor], centre: Tensor, **temperatures: float) -> Tensor:
+        compared.extend((*student, *teacher))
+        return dino_loss(student, teacher, centre, **temperatures)
+
+    monkeypatch.setattr("twinlens.training.methods.dino.dino_loss", spy)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        method(backbone=VIT).step(random_views(), empty_batch())
+    assert len(compared) == 4
+    for scores in compared:
+        assert not torch.equal(scores, scores.bfloat16().float())
 
 
 def test_a_vit_trains_on_crops_of_two_sizes(tmp_path: Path) -> None:
