@@ -58,6 +58,12 @@ class PictureListing:
     class_names: tuple[str, ...] | None = None
 
 
+def known_label(text: str) -> str | None:
+    """A label as it is written in a list or a shard; empty or -1 where unknown."""
+    label = text.strip()
+    return None if label in {"", "-1"} else label
+
+
 def class_names_beside(*folders: Path) -> tuple[str, ...] | None:
     """The names in the first `classes.json` among the folders; None where there is none.
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from twinlens.training.data.errors import DataError
-from twinlens.training.data.listed_pictures import ListedPicture, PictureListing, class_names_beside
+from twinlens.training.data.listed_pictures import ListedPicture, PictureListing, class_names_beside, known_label
 from twinlens.training.data.table_rows import TABLE_KINDS, lacks, table_rows
 from twinlens.training.errors import first_line
 
@@ -56,8 +56,10 @@ def _picture(row: Mapping[str, Any], columns: PictureColumns, path: Path, number
         raise DataError(lacks(path, number, columns.image, row))
     data = None
     if isinstance(value, dict):
-        data = value.get("bytes")
-        value = value.get("path") or f"row {number}"
+        data, value = value.get("bytes"), value.get("path")
+        if isinstance(data, bytes):
+            # The path beside the bytes is often but the last part of one, the same for other rows.
+            value = f"row {number} ({value})" if value else f"row {number}"
     elif isinstance(value, bytes):
         value, data = f"row {number}", value
     if not isinstance(value, str) or not isinstance(data, bytes | None):
@@ -66,11 +68,11 @@ def _picture(row: Mapping[str, Any], columns: PictureColumns, path: Path, number
 
 
 def _label(value: Any, columns: PictureColumns, path: Path, number: int) -> str | None:
-    if value is None or value in {"", -1, "-1"}:
+    if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, str | int):
         raise DataError(f"{path}, line {number}: {columns.label} must be a text or a whole number, found {value!r}")
-    return str(value).strip() or None
+    return known_label(str(value))
 
 
 def _parquet(path: Path, columns: PictureColumns) -> Iterator[tuple[int, Mapping[str, Any]]]:

@@ -132,9 +132,13 @@ def test_rows_without_a_class_are_unlabelled(class_folders: Path) -> None:
 
 
 def test_encoded_pictures_in_parquet_are_read(tmp_path: Path) -> None:
-    images = [{"bytes": solid("red"), "path": "red.png"}, {"bytes": solid("blue"), "path": None}]
-    pq.write_table(pa.table({"image": images, "label": [1, 0]}), tmp_path / "list.parquet")
-    assert told(load(tmp_path / "list.parquet")) == [("red.png", "1"), ("row 2", "0")]
+    # Data sets of Hugging Face keep the last part of a path only: 1.png of one class, 1.png of another.
+    named = (("red", "1.png"), ("blue", "1.png"), ("cyan", None))
+    images = [{"bytes": solid(colour), "path": path} for colour, path in named]
+    pq.write_table(pa.table({"image": images, "label": [1, 0, -1]}), tmp_path / "list.parquet")
+    pictures = load(tmp_path / "list.parquet")
+    assert told(pictures) == [("row 1 (1.png)", "1"), ("row 2 (1.png)", "0"), ("row 3", None)]
+    assert [int(row[0, 0, 2]) for row in pictures.pixels_nhwc] == [0, 255, 255]
     pq.write_table(pa.table({"image": [solid("red")]}), tmp_path / "bytes.parquet")
     assert told(load(tmp_path / "bytes.parquet")) == [("row 1", None)]
 
@@ -145,17 +149,18 @@ def test_numbers_are_classes_in_their_own_order(class_folders: Path) -> None:
     assert load(path).classes == ("9", "10")
 
 
-def test_shards_hold_pictures_and_numbers_of_classes(tmp_path: Path) -> None:
+def test_shards_hold_pictures_and_numbers_of_classes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_shard(tmp_path / "train/b.tar", {"1.jpg": solid("blue", "JPEG"), "1.cls": b"0\n"})
-    write_shard(
-        tmp_path / "train/a.tar", {"x/1.cls": b"1", "x/1.png": solid("red"), "x/1.json": b"{}", "2.png": solid("cyan")}
-    )
+    a = {"x/1.cls": b"1", "x/1.png": solid("red"), "x/1.json": b"{}", "2.png": solid("cyan"), "2.cls": b"-1"}
+    write_shard(tmp_path / "train/a.tar", a)
     (tmp_path / "classes.json").write_text('["cold", "warm"]')
     pictures = load(tmp_path / "train")
     assert pictures.classes == ("cold", "warm")
     assert told(pictures) == [("a.tar/x/1.png", "warm"), ("a.tar/2.png", None), ("b.tar/1.jpg", "cold")]
     assert told(load(tmp_path / "train/b.tar")) == [("b.tar/1.jpg", "cold")]
     assert len(load(tmp_path / "train/[ab].tar")) == 3
+    monkeypatch.chdir(tmp_path / "train")
+    assert load(Path("a.tar")).classes == load(Path()).classes == ("cold", "warm")
 
 
 def test_a_shard_that_is_cut_off_or_compressed_is_named(tmp_path: Path) -> None:
@@ -208,6 +213,7 @@ def test_many_pictures_go_to_the_disk(class_folders: Path, tmp_path: Path, monke
         ("list.txt", "red.png", "name a folder, a list"),
         ("list.jsonl", '{"picture": "a.png"}', "line 1 has no column 'image'; its columns are: picture"),
         ("list.jsonl", '{"image": "a.png", "label": 1.5}', "label must be a text or a whole number, found 1.5"),
+        ("list.jsonl", '{"image": "a.png", "label": ["x"]}', "label must be a text or a whole number, found \\['x'\\]"),
         ("list.jsonl", '{"image": 3}', "image must be the path of a picture"),
         ("list.csv", "image,label\na.png,x\na.png,y\n", "line 3: a.png is 'x' above and 'y' here"),
         ("list.parquet", "no parquet", "not a Parquet file we can read"),
