@@ -40,19 +40,24 @@ def check(given: pb.ExampleSet) -> None:
         raise invalid_argument("there are no examples: give some, or a collection and the label_key of its items")
     if given.label_key and not given.collection:
         raise invalid_argument("label_key needs the collection whose items are meant")
+    if given.collection and not (given.label_key or any(each.HasField("item_id") for each in given.examples)):
+        raise invalid_argument("the collection is of no use: give the label_key of its items, or examples by item_id")
 
 
 def scoring(given: pb.ExampleSet) -> ExampleScoring:
     """How to score, with defaults in place of what is not set.
 
     Raises:
-        ServiceError: INVALID_ARGUMENT for a rule this version does not know.
+        ServiceError: INVALID_ARGUMENT for a rule this version does not know, and for a `k` that it has no use for.
     """
     if given.rule not in _RULES:
         raise invalid_argument(f"rule {given.rule} is not known")
+    rule = _RULES[given.rule]
+    if given.k and rule is not ExampleRule.KNN:
+        raise invalid_argument("k is for rule KNN; prototypes have no neighbours")
     defaults = ExampleScoring()
     return ExampleScoring(
-        rule=_RULES[given.rule],
+        rule=rule,
         k=given.k or defaults.k,
         temperature=given.temperature if given.HasField("temperature") else defaults.temperature,
         text_weight=given.text_weight,

@@ -129,7 +129,9 @@ async def test_neighbours_vote_as_their_equation_says(served: Running, k: int, t
 
 async def test_a_picture_gets_the_label_of_what_it_looks_like(served: Running) -> None:
     for rule in (pb.EXAMPLE_RULE_PROTOTYPE, KNN):
-        reply = await classify(served, example_set(rule=rule, k=3), noisy(255, 40, 30, 99), noisy(20, 40, 255, 99))
+        reply = await classify(
+            served, example_set(rule=rule, k=3 if rule == KNN else 0), noisy(255, 40, 30, 99), noisy(20, 40, 255, 99)
+        )
         assert [result.scores[0].label for result in reply.results] == ["warm", "cold"]
         assert all(result.scores[0].probability > 0.6 for result in reply.results)
 
@@ -343,8 +345,10 @@ async def test_top_k_cuts_the_labels(served: Running, rule: Any) -> None:
         (pb.ExampleSet(collection="photos", label_key="kind"), {}, "no item of the collection has a picture"),
         (example_set({" ": [picture("red")]}), {}, "empty label"),
         (example_set(rule=7), {}, "rule 7"),
-        (example_set(k=-1), {}, "k is from 1"),
-        (example_set(k=10_001), {}, "k is from 1"),
+        (example_set(collection="photos"), {}, "the collection is of no use"),
+        (example_set(rule=KNN, k=-1), {}, "k is from 1"),
+        (example_set(rule=KNN, k=10_001), {}, "k is from 1"),
+        (example_set(k=3), {}, "k is for rule KNN"),
         (example_set(temperature=0.0), {}, "temperature"),
         (example_set(temperature=-1.0), {}, "temperature"),
         (example_set(temperature=101.0), {}, "temperature"),

@@ -107,23 +107,25 @@ class ExampleSet(_message.Message):
     TEXT_WEIGHT_FIELD_NUMBER: _builtins.int
     SPACE_ID_FIELD_NUMBER: _builtins.int
     collection: _builtins.str
-    """The collection that `item_id` and `label_key` mean."""
+    """The collection that `item_id` and `label_key` mean; refused without either."""
     label_key: _builtins.str
     """Every item of the collection that has a picture's vector is an example too, if its metadata has a label under this
-    key: text that is not empty, or a whole number. With EXAMPLE_RULE_KNN, items times dimension at most 50,000,000.
+    key: text that is not empty, or a whole number. With EXAMPLE_RULE_KNN, examples times dimension are at most 50,000,000.
     """
     rule: Global___ExampleRule.ValueType
     """How to score."""
     k: _builtins.int
-    """For EXAMPLE_RULE_KNN: how many examples vote, 1 to 10,000; more than there are means all. 0 means 20."""
+    """For EXAMPLE_RULE_KNN, refused with another: how many examples vote, 1 to 10,000; more than there are means all.
+    0 means 20.
+    """
     temperature: _builtins.float
     """Lower means surer: from 0.001 to 100, default 0.07. Probabilities are of use for sorting and thresholds of your own;
     no temperature makes them calibrated by itself.
     """
     text_weight: _builtins.float
-    """For EXAMPLE_RULE_PROTOTYPE, from 0 to 1, default 0: mixes in what the label says. A label's vector is then the
-    normalised sum of (1 - text_weight) times that of its examples and text_weight times that of its prompts (see
-    `ClassifyRequest.templates`). Above 0, FAILED_PRECONDITION where the model has no text tower.
+    """For EXAMPLE_RULE_PROTOTYPE, refused with another; from 0 to 1, default 0: mixes in what the label says. A label's
+    vector is then the normalised sum of (1 - text_weight) times that of its examples and text_weight times that of its
+    prompts (see `ClassifyRequest.templates`). Above 0, FAILED_PRECONDITION where the model has no text tower.
     """
     space_id: _builtins.str
     """The space of the examples' vectors, as ModelInfo.space_id told it; FAILED_PRECONDITION where the model's is another.
