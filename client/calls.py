@@ -200,8 +200,9 @@ def classify(
             examples=None if examples is None else examples.wire,
         )
         response: classification_pb2.ClassifyResponse = yield Call("classification", "Classify", request)
-        if response.examples.failures:
-            raise convert.error_of_examples(response.examples.failures)
+        if failures := response.examples.failures:
+            which = f"an example of label {failures[0].label!r}"
+            raise convert.error_of_examples(which, convert.error(failures[0].error), len(failures))
         for (position, _), result in zip(sent, response.results, strict=True):
             results[position] = convert.classification(result)
     return results

@@ -130,12 +130,11 @@ def error_of_call(item_error: types.ItemError) -> TwinlensError:
     return TwinlensError(_REASON_CODES.get(item_error.reason, "INVALID_ARGUMENT"), item_error.message)
 
 
-def error_of_examples(failures: Sequence[classification_pb2.ExampleFailure]) -> TwinlensError:
-    """The failure of a call whose examples cannot all be used."""
-    first, more = failures[0], len(failures) - 1
-    why = error_of_call(error(first.error))
-    others = f" (and {more:,} more)" if more else ""
-    return TwinlensError(why.code, f"an example of label {first.label!r} cannot be used: {why.message}{others}")
+def error_of_examples(which: str, first: types.ItemError, count: int) -> TwinlensError:
+    """The failure of a call of whose examples `count` cannot be used, the first of them for this reason."""
+    why = error_of_call(first)
+    others = f" (and {count - 1:,} more)" if count > 1 else ""
+    return TwinlensError(why.code, f"{which} cannot be used: {why.message}{others}")
 
 
 def model_info(wire: content_pb2.ModelInfo) -> types.ModelInfo:

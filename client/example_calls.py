@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
 from typing import TypeAlias, get_args
 
 from twinlens.client import calls, types
-from twinlens.client.convert import vector
+from twinlens.client.convert import error_of_call, error_of_examples, vector
 from twinlens.client.errors import TwinlensError, invalid
 from twinlens.client.metadata import check_text
 from twinlens.client.prepared_examples import PreparedExamples
@@ -16,28 +16,33 @@ MAX_EXAMPLES = 10_000
 MAX_LABELS = 10_000
 
 _RULES = {"prototype": pb.EXAMPLE_RULE_PROTOTYPE, "knn": pb.EXAMPLE_RULE_KNN}
-
+# The bounds of the wire contract, so that nothing out of range is found only after all examples are embedded.
+_BOUNDS = {"k": (0, 10_000), "temperature": (0.001, 100.0), "text_weight": (0.0, 1.0)}
 
 ExampleInput: TypeAlias = "types.Examples | PreparedExamples | Mapping[str, Iterable[types.ImageInput]]"
 
 
 def prepare(given: types.Examples | Mapping[str, Iterable[types.ImageInput]]) -> calls.Plan[PreparedExamples]:
-    """Embeds the examples' pictures, those that can be read."""
+    """Embeds the examples' pictures, those that can be read; what cannot be meant is refused before."""
     examples = given if isinstance(given, types.Examples) else types.Examples(images=given)
     wire = _options(examples)
+    _check_labels([*examples.images, *examples.items])
+    items = _items(examples.items)
+    known = sum(len(pictures) for pictures in examples.images.values() if isinstance(pictures, Sized))
+    if known + len(items) > MAX_EXAMPLES:
+        raise _too_many()
     owners: list[tuple[str, int]] = []
     batch = yield from calls.embed_images(_pictures(examples.images, owners))
     wire.space_id = batch.model.space_id if batch.model is not None else ""
     errors: list[types.ExampleError] = []
     for row, (label, position) in enumerate(owners):
-        if (why := batch.errors.get(row)) is not None:
-            errors.append(types.ExampleError(label, position, why.reason, why.message))
-        else:
+        if (why := batch.errors.get(row)) is None:
             wire.examples.append(pb.Example(label=label, vector=vector(batch.vectors[row])))
-    for label, ids in examples.items.items():
-        checked = check_text(label, "a label")
-        for each in calls.several(ids, "the items of a label"):
-            wire.examples.append(pb.Example(label=checked, item_id=check_text(each, "an item's id")))
+        elif why.reason == "INTERNAL":  # the server's fault, not the picture's: nobody shall label without it
+            raise error_of_call(why)
+        else:
+            errors.append(types.ExampleError(label, position, why.reason, why.message))
+    wire.examples.extend(items)
     usable = {example.label for example in wire.examples}
     for label in [*examples.images, *examples.items]:
         if label not in usable:
@@ -65,9 +70,9 @@ def classify(
         raise invalid("give labels or examples, not both: examples bring their labels")
     prepared = examples if isinstance(examples, PreparedExamples) else (yield from prepare(examples))
     if prepared.errors and prepared is not examples:
-        first, more = prepared.errors[0], len(prepared.errors) - 1
-        others = f" (and {more:,} more)" if more else ""
-        raise invalid(f"example {first.position} of label {first.label!r} cannot be used: {first.message}{others}")
+        first = prepared.errors[0]
+        which = f"example {first.position} of label {first.label!r}"
+        raise error_of_examples(which, types.ItemError(first.reason, first.message), len(prepared.errors))
     return (
         yield from calls.classify(
             images,
@@ -87,7 +92,17 @@ def _options(examples: types.Examples) -> pb.ExampleSet:
         raise invalid("there are no examples: give pictures of each label, or a collection and its label_key")
     if (examples.items or examples.label_key) and not examples.collection:
         raise invalid("items and label_key need the collection that is meant")
+    if examples.collection and not (examples.items or examples.label_key):
+        raise invalid("the collection is of no use: give the label_key of its items, or items by their ids")
+    if examples.k and examples.rule != "knn":
+        raise invalid("k is for rule knn; prototypes have no neighbours")
+    if examples.text_weight and examples.rule != "prototype":
+        raise invalid("text_weight is for rule prototype; neighbours have no texts")
     try:
+        for name, (lowest, highest) in _BOUNDS.items():
+            value = getattr(examples, name)
+            if value is not None and not lowest <= value <= highest:
+                raise invalid(f"{name} is from {lowest:g} to {highest:g}, not {value:g}")
         return pb.ExampleSet(
             collection=check_text(examples.collection, "the collection's id"),
             label_key=check_text(examples.label_key, "the label's key"),
@@ -100,16 +115,29 @@ def _options(examples: types.Examples) -> pb.ExampleSet:
         raise invalid(f"k, temperature and text_weight are numbers: {error}") from None
 
 
+def _check_labels(labels: Iterable[str]) -> None:
+    for label in labels:
+        if not check_text(label, "a label").strip():
+            raise invalid("a label is empty")
+
+
+def _items(items: Mapping[str, Iterable[str]]) -> list[pb.Example]:
+    return [
+        pb.Example(label=label, item_id=check_text(each, "an item's id"))
+        for label, ids in items.items()
+        for each in calls.several(ids, "the items of a label")
+    ]
+
+
 def _pictures(
     images: Mapping[str, Iterable[types.ImageInput]], owners: list[tuple[str, int]]
 ) -> Iterator[types.ImageInput]:
     """The pictures of all labels; notes whose each is, and which of that label's, from 0."""
     for label, pictures in images.items():
-        checked = check_text(label, "a label")
         for position, picture in enumerate(calls.several(pictures, "the examples of a label")):
             if len(owners) == MAX_EXAMPLES:
                 raise _too_many()
-            owners.append((checked, position))
+            owners.append((label, position))
             yield picture
 
 

@@ -156,9 +156,10 @@ class Examples:
         rule: "prototype": a picture is compared with the normalised mean of each label's vectors, and a probability is
             softmax(cosine / temperature). "knn": the nearest examples vote with the weight exp(cosine / temperature),
             and a probability is the share of the votes (Wu et al. 2018).
-        k: How many examples vote, 1 to 10,000; 0 means 20. For "knn".
+        k: How many examples vote, 1 to 10,000; 0 means 20. For "knn" alone.
         temperature: From 0.001 to 100; None means 0.07.
-        text_weight: From 0 to 1: how much of a label's words is mixed into its prototype. For models that embed texts.
+        text_weight: From 0 to 1: how much of a label's words is mixed into its prototype. For "prototype" alone, with
+            models that embed texts.
 
     Example:
         >>> client.classify(["rex.jpg"], examples=Examples(collection="pets", label_key="breed", rule="knn"))

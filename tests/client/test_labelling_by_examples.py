@@ -103,13 +103,17 @@ def test_prepared_examples_name_what_cannot_be_used_and_serve_again_and_again(cl
         ({}, "INVALID_ARGUMENT", "no examples"),
         ({"a": []}, "INVALID_ARGUMENT", "label 'a' has no example that can be used: there is none"),
         ({"a": [b"x"]}, "INVALID_ARGUMENT", "label 'a' has no example that can be used: this is not a picture"),
-        ({"": [solid("red")]}, "INVALID_ARGUMENT", "empty label"),
+        ({"": [solid("red")]}, "INVALID_ARGUMENT", "label is empty"),
         (Examples(label_key="kind"), "INVALID_ARGUMENT", "need the collection"),
         (Examples(items={"a": ["x"]}), "INVALID_ARGUMENT", "need the collection"),
         (Examples(collection="nowhere", label_key="kind"), "NOT_FOUND", "nowhere"),
         (Examples(images=SHOWN, rule="nearest"), "INVALID_ARGUMENT", "prototype, knn"),  # type: ignore[arg-type]
-        (Examples(images=SHOWN, k=10_001), "INVALID_ARGUMENT", "k is from 1"),
-        (Examples(images=SHOWN, k=2**40), "INVALID_ARGUMENT", "numbers"),
+        (Examples(images=SHOWN, collection="pets"), "INVALID_ARGUMENT", "the collection is of no use"),
+        (Examples(images=SHOWN, k=3), "INVALID_ARGUMENT", "k is for rule knn"),
+        (Examples(images=SHOWN, rule="knn", text_weight=0.5), "INVALID_ARGUMENT", "text_weight is for rule prototype"),
+        (Examples(images=SHOWN, rule="knn", k=10_001), "INVALID_ARGUMENT", "k is from 0 to 10000"),
+        (Examples(images=SHOWN, rule="knn", k=2.5), "INVALID_ARGUMENT", "numbers"),  # type: ignore[arg-type]
+        (Examples(images=SHOWN, temperature="low"), "INVALID_ARGUMENT", "numbers"),  # type: ignore[arg-type]
         (Examples(images=SHOWN, temperature=0.0), "INVALID_ARGUMENT", "temperature"),
         (Examples(images=SHOWN, text_weight=2.0), "INVALID_ARGUMENT", "text_weight"),
     ],
@@ -194,9 +198,38 @@ def test_as_many_labels_as_there_may_be_mean_fewer_pictures_a_call(monkeypatch: 
     assert sizes(Examples(collection="c", label_key="k"), top_k=1) == [3]
 
 
+@pytest.mark.parametrize(
+    "examples",
+    [
+        Examples(images={"a": [b"1"], " ": [b"1"]}),
+        Examples(images={"a": [b"1"]}, temperature=0.0),
+        Examples(images={"a": [b"1"]}, items={"a": ["half \ud800"]}, collection="c"),
+        Examples(images={"a": [b"1"] * 9_000, "b": [b"1"] * 1_001}),
+        Examples(images={"a": [b"1"] * 9_000}, items={"a": ["x"] * 1_001}, collection="c"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused_before_any_example_is_embedded(examples: Examples) -> None:
+    with pytest.raises(TwinlensError) as caught:
+        next(example_calls.prepare(examples))  # its first call, were there one
+    assert caught.value.code == "INVALID_ARGUMENT"
+
+
+def test_a_server_that_fails_on_an_example_is_not_the_examples_fault() -> None:
+    def failing(call: calls.Call) -> Any:
+        assert isinstance(call.request, embedding_pb2.EmbedRequest)
+        error = content_pb2.ItemError(reason=content_pb2.ERROR_REASON_INTERNAL, message="see the log")
+        good = embedding_pb2.EmbedResult(embedding=content_pb2.Vector(values=[1.0]))
+        model = content_pb2.ModelInfo(dimension=1, space_id="space")
+        return embedding_pb2.EmbedResponse(model=model, results=[good, embedding_pb2.EmbedResult(error=error)])
+
+    with pytest.raises(TwinlensError, match="see the log") as caught:
+        carry_out(example_calls.prepare({"a": [b"1", b"2"]}), failing)
+    assert caught.value.code == "INTERNAL"
+
+
 def test_more_examples_than_can_be_sent_are_refused_with_the_way_out(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(TwinlensError, match="store them in a collection"):
-        carry_out(plan([b"1"], {"a": [b"1"] * 10_001}), Server())
+        carry_out(plan([b"1"], {"a": iter([b"1"] * 10_001)}), Server())
     monkeypatch.setattr(calls, "MAX_IMAGE_BYTES", calls.MAX_BYTES + 5000)
     with pytest.raises(TwinlensError, match="store them in a collection"):
         carry_out(plan([b"1"], {"a": [b"1"] * 2}), Server(dimension=1000))
