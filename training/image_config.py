@@ -32,7 +32,8 @@ class PicturesData(Frozen):
         images: The folder that relative paths of a list start from; None: the list's own.
         image_column: Of a list.
         label_column: Of a list; it may be absent.
-        side: Side of the stored pictures that crops are cut from; None: one and a half times the crop.
+        side: Side of the stored pictures that crops are cut from; None: the crop's own up to 32 pixels, else one and a
+            half times that.
         limit: Take at most so many, spread evenly.
         max_unreadable_share: Stop when more than this share cannot be read or is smaller than the crop.
     """
@@ -103,7 +104,8 @@ class KnnConfig(Frozen):
         every_epochs: How often; 0: only at the end.
         k: Neighbours.
         temperature: Of their weights.
-        test: Labelled pictures to classify, as `data.path`; None: those of training, each by the others.
+        test: Labelled pictures to classify, read like `data.path` with all that the section says of it; None: those of
+            training, each by the others.
     """
 
     every_epochs: float = Field(default=10, ge=0)
@@ -152,6 +154,8 @@ def read_image_config(
 ) -> ImageTrainConfig:
     """The recipe of the method, then the user's TOML file, then `pictures`, then single settings, then the ablation.
 
+    A setting of `train.epochs` takes the place of the `train.steps` that stood in the file or in an earlier setting.
+
     Args:
         method: Its name.
         path: A TOML file; paths in it are relative to it. None: the recipe as it is.
@@ -165,12 +169,14 @@ def read_image_config(
     kind = image_method(method)
     recipe = tomllib.loads(recipe_text(method))
     given = {} if path is None else _relative_to(read_toml(path), path.parent)
-    content = _merged(recipe, given)
     if pictures is not None:
-        content = _merged(content, {"data": {"path": str(pictures)}})
+        given = _merged(given, {"data": {"path": str(pictures)}})
     for setting in settings:
-        content = _merged(content, _setting(setting))
+        given = _given_later(given, _setting(setting))
+    content = _merged(recipe, given)
     origin = str(path) if path is not None else f"train {method}"
+    if "method_options" in content:
+        raise ConfigError(f"{origin}: unknown key method_options")
     data = content.get("data", {})
     if isinstance(data, Mapping) and "path" not in data:
         raise ConfigError(f"{origin}: data.path is missing: name the pictures in the file or with --images")
@@ -221,6 +227,14 @@ def _merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any
         both = isinstance(old, Mapping) and isinstance(value, Mapping)
         merged[key] = _merged(old, value) if both else value  # type: ignore[arg-type]
     return merged
+
+
+def _given_later(before: Mapping[str, Any], setting: Mapping[str, Any]) -> dict[str, Any]:
+    """A setting over what was given before; epochs would be nothing beside the steps that stood there."""
+    train, new = before.get("train"), setting.get("train")
+    if isinstance(train, Mapping) and isinstance(new, Mapping) and "epochs" in new:
+        before = {**before, "train": {key: value for key, value in train.items() if key != "steps"}}
+    return _merged(before, setting)
 
 
 def _setting(text: str) -> dict[str, Any]:

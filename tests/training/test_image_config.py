@@ -65,6 +65,21 @@ def test_settings_take_values_of_toml_and_plain_words() -> None:
     assert config.data.path == Path("/a=b")
 
 
+def test_of_steps_and_epochs_the_one_given_last_counts(tmp_path: Path) -> None:
+    file = tmp_path / "mine.toml"
+    file.write_text('[data]\npath = "photos"\n[train]\nsteps = 7\n')
+    for settings, expected in (
+        (["train.epochs=3"], (None, 3)),
+        (["train.epochs=3", "train.steps=9"], (9, 3)),
+        (["train.steps=9", "train.epochs=3"], (None, 3)),
+    ):
+        train = read_image_config("simclr", file, settings=settings).train
+        assert (train.steps, train.epochs) == expected
+    # `random` takes no step, whatever a file for all methods says.
+    file.write_text('[data]\npath = "photos"\n[train]\nepochs = 7\n')
+    assert read_image_config("random", file, settings=["train.epochs=3"]).train.steps == 0
+
+
 def test_an_ablation_changes_the_views_and_the_digest() -> None:
     whole, crop = (read_image_config("simclr", pictures=PHOTOS, ablate=keep) for keep in (None, Ablation.CROP))
     assert all(view.jitter is None and view.grayscale == 0 and view.blur is None for view in crop.augment.views)
@@ -78,6 +93,7 @@ def test_an_ablation_changes_the_views_and_the_digest() -> None:
         ("[data]\npath = 'a'\n[train]\nbatchsize = 3", [], "unknown key train.batchsize"),
         ("[data]\npath = 'a'\n[method]\ntau = 3", [], "unknown key method.tau"),
         ("[data]\npath = 'a'\n[metod]\ntau = 3", [], "unknown key metod"),
+        ("[data]\npath = 'a'\n[method_options]\ntau = 3", [], "unknown key method_options"),
         ("[train]\nsteps = 3", [], "data.path is missing: name the pictures in the file or with --images"),
         ("data = 3", [], "data: input should be a valid dictionary"),
         ("[data\npath = 3", [], "is not TOML"),
