@@ -174,7 +174,10 @@ def label(
                 "failed": report.failed,
                 "skipped_files": skipped.files,
                 "truncated_labels": sorted(report.truncated),
-                "examples": None if prepared is None else {"used": prepared.used, "failed": len(prepared.errors)},
+                # Of a collection the server alone knows how many items have a label.
+                "examples": None
+                if prepared is None or examples is None
+                else {"used": prepared.used, "failed": len(prepared.errors)},
                 "labels": dict(report.counts.most_common()),
             }
         )

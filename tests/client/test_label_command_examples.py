@@ -75,6 +75,8 @@ def test_a_folder_is_labelled_by_the_items_of_a_collection(
     for rule in ((), ("--rule", "knn")):
         found = labels_of(run(*label, "breed", *rule, *where))
         assert (found["red.png"], found["blue.png"]) == ("red one", "blue one")
+    table = run(*label, "breed", *where, "--out", tmp_path / "labels.csv", "--json")
+    assert table.json["examples"] is None  # only the server knows how many there are
     assert "with a label under 'colour' of its metadata" in run(*label, "colour", *where).failed()
     other = ("label", pictures, "--examples-collection", "nowhere", "--label-key", "breed")
     assert "no collection nowhere" in run(*other, *where).failed()
