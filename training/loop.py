@@ -81,7 +81,7 @@ def fit(
             enable_progress_bar=False,
             enable_model_summary=False,
             use_distributed_sampler=False,
-            callbacks=[log, *callbacks],
+            callbacks=[log, _OwnDraws(ranks), *callbacks],
         )
         # No worker processes: the batches are cut from one array in memory, and the cores belong to the towers.
         loader = DataLoader(batches, batch_size=None, num_workers=0)
@@ -146,6 +146,20 @@ class _MetricsLog(pl.Callback):
             if fresh:
                 writer.writeheader()
             writer.writerow({name: f"{value:.6g}" for name, value in row.items()})
+
+
+class _OwnDraws(pl.Callback):
+    """Weights start alike on all ranks; dropout and masks must not repeat from rank to rank.
+
+    Here, because Lightning seeds all ranks alike once more when it joins them.
+    """
+
+    def __init__(self, ranks: Ranks) -> None:
+        self._ranks = ranks
+
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:  # noqa: ARG002
+        if self._ranks.world_size > 1:
+            torch.manual_seed(torch.initial_seed() + self._ranks.rank)
 
 
 @contextmanager

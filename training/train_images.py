@@ -208,8 +208,6 @@ def _prepare(config: ImageTrainConfig, out: Path, ranks: Ranks, *, resume: bool)
     method.to(memory_format=torch.channels_last)
     if ranks.world_size > 1:
         share_batch_norm(method)
-        # Weights were the same on all; dropout and masks must not be.
-        torch.manual_seed(config.train.seed + ranks.rank)
     state = RunState(out / STATE_FILE, identity, every=config.train.state_every, steps=plan.steps)
     return _Prepared(method, batches, plan, pictures, knn, state, start)
 

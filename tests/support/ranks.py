@@ -45,6 +45,15 @@ def on_ranks(work: Callable[..., Any], folder: Path, *arguments: Any, ranks: int
     return [torch.load(folder / f"result{rank}", weights_only=False) for rank in range(ranks)]
 
 
+def as_torchrun_starts_it() -> None:
+    """Writes into the environment of this process, a rank, what `torchrun` would have."""
+    import torch.distributed as dist
+
+    rank, ranks = str(dist.get_rank()), str(dist.get_world_size())
+    os.environ |= {"TORCHELASTIC_RUN_ID": "test", "RANK": rank, "LOCAL_RANK": rank}
+    os.environ |= {"WORLD_SIZE": ranks, "LOCAL_WORLD_SIZE": ranks}
+
+
 def _wait(processes: Sequence[BaseProcess]) -> None:
     """Until all have ended, or one has failed: the others would wait for it."""
     running = list(processes)

@@ -1,33 +1,23 @@
 from __future__ import annotations
 
-import os
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 import pytest
 import torch
-import torch.distributed as dist
 
 from tests.support.drawn_pictures import write_classes
-from tests.support.ranks import on_ranks
+from tests.support.ranks import as_torchrun_starts_it, on_ranks
 from tests.support.small_image_runs import small_run
 from twinlens.training.image_config import ImageTrainConfig
 from twinlens.training.progress import Report
-
-RANKS = 2
 
 
 def on_one_rank(config: ImageTrainConfig, out: Path, stop_at: int, resume: bool) -> None:
     from twinlens.training.run_state import RunState
     from twinlens.training.train_images import train_images
 
-    os.environ |= {
-        "TORCHELASTIC_RUN_ID": "test",
-        "RANK": str(dist.get_rank()),
-        "LOCAL_RANK": str(dist.get_rank()),
-        "WORLD_SIZE": str(RANKS),
-        "LOCAL_WORLD_SIZE": str(RANKS),
-    }
+    as_torchrun_starts_it()
 
     def report(step: int, values: dict[str, float]) -> None: ...
 

@@ -1,23 +1,22 @@
 from __future__ import annotations
 
 import csv
-import os
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
-import torch.distributed as dist
 from PIL import Image
 
-from tests.support.ranks import on_ranks
+from tests.support.ranks import as_torchrun_starts_it, on_ranks
 from twinlens.training.config import ConfigError
 from twinlens.training.data.errors import DataError
 from twinlens.training.image_config import ImageTrainConfig, read_image_config
+from twinlens.training.methods.image_method import StepOutput
 from twinlens.training.progress import Report
 
-RANKS = 2
 SETTINGS = [
     'model.timm="resnet10t"',
     "model.arguments={channels=[4, 4, 8, 8], stem_width=4}",
@@ -61,13 +60,7 @@ def train(config: ImageTrainConfig, out: Path, reports: list[int]) -> dict[str, 
 
 
 def on_one_rank(config: ImageTrainConfig, out: Path) -> tuple[list[int], dict[str, float]]:
-    os.environ |= {
-        "TORCHELASTIC_RUN_ID": "test",
-        "RANK": str(dist.get_rank()),
-        "LOCAL_RANK": str(dist.get_rank()),
-        "WORLD_SIZE": str(RANKS),
-        "LOCAL_WORLD_SIZE": str(RANKS),
-    }
+    as_torchrun_starts_it()
     reports: list[int] = []
     return reports, train(config, out, reports)
 
@@ -94,6 +87,28 @@ def test_two_processes_train_what_one_does(tmp_path: Path, pictures: Path) -> No
             assert ours[name] == pytest.approx(theirs[name], rel=1e-3), name
     assert (first_reports, second_reports) == ([2, 4], [])
     assert first["loss"] == second["loss"]
+
+
+def draws_on_one_rank(config: ImageTrainConfig, out: Path) -> list[float]:
+    from twinlens.training.methods.simclr import SimCLR
+
+    step, drawn = SimCLR.step, []
+
+    def drawing(self: SimCLR, *inputs: Any) -> StepOutput:
+        drawn.append(torch.rand(()).item())
+        return step(self, *inputs)
+
+    SimCLR.step = drawing  # type: ignore[method-assign, assignment]
+    on_one_rank(config, out)
+    return drawn
+
+
+def test_ranks_draw_numbers_of_their_own(tmp_path: Path, pictures: Path) -> None:
+    meeting = tmp_path / "meeting"
+    meeting.mkdir()
+    first, second = on_ranks(draws_on_one_rank, meeting, config(pictures), tmp_path / "run")
+    assert len(first) == len(second) == 4
+    assert set(first).isdisjoint(second)
 
 
 def test_a_batch_that_ranks_cannot_share_is_refused_before_anything_is_written(
