@@ -47,8 +47,9 @@ class MoCoOptions(MethodOptions):
         queue_size: K, a multiple of the batch and larger; None: the paper's 65536, but no more than half the pictures,
             for a picture whose own older key is in the queue is its own negative (version 2).
         symmetric: Let both views be queries, at twice the work; the paper's MoCo v2 takes one (version 2).
-        batch_norm_parts: Batch norm takes its statistics from so many parts of the batch, of all ranks together: the
-            number of devices in the paper's runs; 1: from all of it; None: 8, or the next that fits (version 2).
+        batch_norm_parts: Batch norm takes its statistics from so many parts of the batch, of all ranks and chunks
+            together: the number of devices in the paper's runs; 1: from all of it; None: 8, or the next that fits
+            (version 2).
         shuffle_keys: Deal the keys out between the parts anew, so that their statistics do not tell which keys belong
             to the batch (version 2).
         freeze_patch_embedding: Leave a ViT's first layer at its random start, which keeps training stable (version 3).
@@ -103,7 +104,7 @@ class MoCo(ImageMethod):
             # One part of the whole batch is what all ranks share anyway.
             parts = _parts(options, plan)
             if parts > 1:
-                split_batch_norms(backbone, parts // plan.world_size)
+                split_batch_norms(backbone, _encoded_together(plan) * parts // plan.batch_size)
         self.key_backbone = MomentumNetwork(backbone)
         self.key_head = MomentumNetwork(self.projection_head)
 
@@ -126,7 +127,8 @@ class MoCo(ImageMethod):
             chunks = f" in chunks of {plan.chunk_size}" if plan.chunk_size is not None else ""
             raise ConfigError(
                 f"method.batch_norm_parts: a batch of {plan.batch_size}{chunks}{shared} cannot be cut into {parts} "
-                f"equal parts of two pictures or more; take a batch that is a multiple of {2 * parts}, or other parts"
+                f"equal parts of two pictures or more{', each within a chunk' if chunks else ''}; take a batch that is "
+                f"a multiple of {2 * parts}, or other parts"
             )
 
     def step(self, views: list[Tensor], batch: PictureBatch) -> StepOutput:  # noqa: ARG002 - needs no more than views
@@ -208,15 +210,23 @@ def _parts(options: MoCoOptions, plan: RunPlan) -> int:
     """How many parts of the whole batch batch norm works on."""
     if options.batch_norm_parts is not None:
         return options.batch_norm_parts
-    most = max(8, plan.world_size)
-    return next((parts for parts in range(most, 1, -1) if _can_be_cut(plan, parts)), most)
+    usual = max(8, plan.world_size)
+    nearest = [*range(usual, 1, -1), *range(usual + 1, plan.batch_size // 2 + 1)]
+    return next((parts for parts in nearest if _can_be_cut(plan, parts)), usual)
+
+
+def _encoded_together(plan: RunPlan) -> int:
+    """How many pictures of one view a rank encodes at a time."""
+    share = plan.batch_size // plan.world_size
+    return share if plan.chunk_size is None else min(share, plan.chunk_size)
 
 
 def _can_be_cut(plan: RunPlan, parts: int) -> bool:
     """Whether every part has equally many pictures, two at least, of one rank and one chunk."""
     if parts == 1:
         return True
-    of_rank = plan.batch_size // plan.world_size
-    together = of_rank if plan.chunk_size is None else min(of_rank, plan.chunk_size)
-    own = parts // plan.world_size
-    return parts % plan.world_size == 0 and of_rank % together == 0 and together % own == 0 and together >= 2 * own
+    of_part, left = divmod(plan.batch_size, parts)
+    if left or of_part < 2 or parts % plan.world_size:
+        return False
+    share, together = plan.batch_size // plan.world_size, _encoded_together(plan)
+    return share % together == 0 and together % of_part == 0

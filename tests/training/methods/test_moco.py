@@ -184,9 +184,14 @@ def test_the_query_encoder_is_exported_and_its_weights_fit_the_plain_backbone() 
     torch.testing.assert_close(plain.eval()(view), trained.backbone.eval()(view))
 
 
-def test_chunks_change_neither_loss_nor_gradients_where_there_is_no_batch_norm_in_the_encoder() -> None:
+@pytest.mark.parametrize(("backbone", "chunk_size"), [(VIT, 3), (RESNET, 4)])
+def test_chunks_change_neither_loss_nor_gradients(backbone: BackboneConfig, chunk_size: int) -> None:
+    """Not with batch norm either: its parts are the same."""
     views = [view.double() for view in random_views()]
-    both = [method(VIT, run=plan(chunk_size=chunk)).double() for chunk in (None, 3)]
+    both = [
+        method(backbone, run=plan(chunk_size=chunk), batch_norm_parts=4, shuffle_keys=False).double()
+        for chunk in (None, chunk_size)
+    ]
     losses = [trained.step(views, empty_batch()).loss for trained in both]
     torch.testing.assert_close(*losses)
     for loss in losses:
@@ -217,9 +222,11 @@ def test_the_queue_is_the_papers_but_no_more_than_half_the_pictures() -> None:
         ({"queue_size": 24, "symmetric": True}, {}, "not a multiple of the 16"),
         ({"batch_norm_parts": 3}, {}, "method.batch_norm_parts: a batch of 8 cannot be cut into 3 equal parts"),
         ({"batch_norm_parts": 8}, {}, "8 equal parts of two pictures or more; take a batch that is a multiple of 16"),
-        ({"batch_norm_parts": 4}, {"chunk_size": 4}, "a batch of 8 in chunks of 4 cannot be cut into 4 equal"),
+        ({"batch_norm_parts": 2}, {"chunk_size": 2}, "8 in chunks of 2 .* into 2 equal parts .*, each within a chunk"),
+        ({"batch_norm_parts": 2}, {"chunk_size": 3}, "a batch of 8 in chunks of 3 cannot be cut into 2 equal"),
         ({"queue_size": 21}, {"batch_size": 7}, "a batch of 7 cannot be cut into 8 equal"),
         ({"batch_norm_parts": 3}, {"world_size": 2}, "a batch of 8 and 2 processes cannot be cut into 3 equal"),
+        ({}, {"world_size": 16}, "a batch of 8 and 16 processes cannot be cut into 16 equal"),
     ],
 )
 def test_a_queue_or_parts_that_do_not_suit_the_batch_are_refused(
@@ -233,7 +240,17 @@ def test_a_queue_or_parts_that_do_not_suit_the_batch_are_refused(
 
 @pytest.mark.parametrize(
     ("batch_size", "changed", "parts"),
-    [(256, {}, 8), (100, {}, 5), (8, {}, 4), (256, {"world_size": 2}, 4), (256, {"world_size": 16}, 1), (12, {}, 6)],
+    [
+        (256, {}, 8),
+        (100, {}, 5),
+        (8, {}, 4),
+        (12, {}, 6),
+        (256, {"world_size": 2}, 4),
+        (256, {"world_size": 16}, 1),
+        (256, {"chunk_size": 64}, 2),  # of 8
+        (256, {"chunk_size": 16}, 1),  # of 16
+        (256, {"world_size": 2, "chunk_size": 64}, 2),  # of 8
+    ],
 )
 def test_batch_norm_works_on_8_parts_or_the_next_number_that_fits(
     batch_size: int, changed: dict[str, Any], parts: int
@@ -243,7 +260,7 @@ def test_batch_norm_works_on_8_parts_or_the_next_number_that_fits(
     MoCo.check(chosen, run, small_backbone())
     trained = MoCo(small_backbone(), chosen, run)
     found = {layer.parts for layer in trained.modules() if isinstance(layer, SplitBatchNorm)}
-    assert found == {parts}  # of each rank's share
+    assert found == {parts}  # of what a rank encodes at a time
 
 
 def test_what_does_not_matter_is_not_refused() -> None:
