@@ -49,7 +49,7 @@ class ModelConfig(Frozen):
     """Exactly one of `open_clip`, `config` and `from_checkpoint`.
 
     The two first start from random weights with a vocabulary learned from the captions; `from_checkpoint` goes on from
-    a checkpoint, with its architecture, preprocessing and tokenizer.
+    a checkpoint, with its architecture, preprocessing and tokenizer. A run folder stands for the checkpoint in it.
 
     Attributes:
         image_checkpoint: An image encoder that a method on pictures alone has trained: it becomes the image tower, with

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from torch import nn
 
 from twinlens.encoders.manifest import PreprocessSpec, TextSpec
-from twinlens.training.checkpoint import DualEncoderSpec, build_model, load_checkpoint
+from twinlens.training.checkpoint import DualEncoderSpec, build_model, checkpoint_of, load_checkpoint
 from twinlens.training.config import ConfigError, ModelConfig
 from twinlens.training.data.vocabulary import learn_tokenizer
 from twinlens.training.image_checkpoint import load_image_checkpoint
@@ -101,7 +101,7 @@ def start_of(config: ModelConfig) -> Scratch | Parent:
         CheckpointError: if the checkpoint cannot be used.
     """
     if config.from_checkpoint is not None:
-        spec, model, meta = load_checkpoint(config.from_checkpoint)
+        spec, model, meta = load_checkpoint(checkpoint_of(config.from_checkpoint))
         return Parent(spec if config.name is None else dataclasses.replace(spec, name=config.name), model, meta.step)
     model_cfg = config.config
     if model_cfg is None:
@@ -128,7 +128,7 @@ def start_of(config: ModelConfig) -> Scratch | Parent:
 
 
 def _from_image_encoder(config: ModelConfig, path: Path, model_cfg: dict[str, Any]) -> Scratch:
-    spec, backbone, _ = load_image_checkpoint(path)
+    spec, backbone, _ = load_image_checkpoint(checkpoint_of(path))
     if "embed_dim" not in model_cfg or not isinstance(model_cfg.get("text_cfg"), dict):
         raise ConfigError("model.config must have embed_dim and text_cfg, the last a table")
     _refuse_hugging_face(model_cfg)

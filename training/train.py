@@ -23,7 +23,7 @@ from twinlens.training.mining.manifest import read_manifest
 from twinlens.training.modules.dual_encoder import DualEncoder
 from twinlens.training.optimiser import Schedule
 from twinlens.training.progress import Report
-from twinlens.training.run_folder import CHECKPOINT_FILE, METRICS_FILE, check_run_folder, cut_tables
+from twinlens.training.run_folder import CHECKPOINT_FILE, METRICS_FILE, check_run_folder, cut_tables, run_folder
 from twinlens.training.run_records import PACKAGES, recorded_config, write_records
 from twinlens.training.run_state import STATE_FILE, RunIdentity, RunState, read_state
 from twinlens.training.start import Parent, start_of
@@ -97,10 +97,14 @@ def train(config: TrainConfig, out: Path, progress: Report, *, resume: bool = Fa
         TrainingError: if the loss is no longer finite.
     """
     check_run_folder(out, config.model_dump(mode="json"), resume=resume)
+    with run_folder(out):
+        return _train(config, out, progress, resume=resume)
+
+
+def _train(config: TrainConfig, out: Path, progress: Report, *, resume: bool) -> TrainResult:
     pl.seed_everything(config.train.seed, verbose=False)
     start = start_of(config.model)
     mined = None if config.hard_negatives is None else read_manifest(config.hard_negatives.manifest)
-    out.mkdir(parents=True, exist_ok=True)
     raw = _load(config, start.preprocess, out)
     spec, model = start.build(raw.captions)
     pairs = tokenise(raw, spec.tokenizer_json, spec.text)

@@ -28,6 +28,7 @@ from twinlens.training.export.agreement import row_cosines
 from twinlens.training.export.checkpoint_bundle import export_checkpoint
 from twinlens.training.image_checkpoint import ImageEncoderSpec, save_image_checkpoint
 from twinlens.training.modules.backbone import Backbone, BackboneConfig, build_backbone
+from twinlens.training.start import Parent, start_of
 from twinlens.training.train import train
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -75,6 +76,14 @@ def test_the_image_tower_starts_from_the_trained_weights(
     tower: Any = model.visual
     for name, value in backbone.named_parameters():
         assert torch.allclose(tower.backbone.state_dict()[name], value, atol=1e-9), name
+
+
+def test_a_run_folder_stands_for_its_checkpoint(image_checkpoint: Path, trained: Path) -> None:
+    run = config({"image_checkpoint": image_checkpoint.parent, "config": TEXT}).model
+    found, named = (start_of(model) for model in (run, run.model_copy(update={"image_checkpoint": image_checkpoint})))
+    assert found.preprocess == named.preprocess
+    assert isinstance(parent := start_of(config({"from_checkpoint": trained.parent}).model), Parent)
+    assert parent.step == 2
 
 
 def test_the_checkpoint_holds_tower_projection_and_preprocessing(trained: Path, backbone: Backbone) -> None:
@@ -134,8 +143,15 @@ def test_what_is_no_image_checkpoint_is_named(
             train(config({"image_checkpoint": path, "config": TEXT}), tmp_path / "run", lambda *_: None)
     with pytest.raises(ConfigError, match="must have embed_dim and text_cfg"):
         train(config({"image_checkpoint": image_checkpoint, "config": {}}), tmp_path / "run", lambda *_: None)
+    with pytest.raises(CheckpointError, match="image tower of 'clip' cannot be built: embed_dim must be"):
+        train(
+            config({"image_checkpoint": image_checkpoint, "config": TEXT | {"embed_dim": -3}}),
+            tmp_path / "run",
+            lambda *_: None,
+        )
     with pytest.raises(CheckpointError, match="holds an image encoder alone"):
         train(config({"from_checkpoint": image_checkpoint}), tmp_path / "run", lambda *_: None)
+    assert not (tmp_path / "run").exists()
 
 
 def test_the_image_checkpoint_is_relative_to_the_file(tmp_path: Path) -> None:

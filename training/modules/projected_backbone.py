@@ -19,7 +19,13 @@ class ProjectedBackbone(nn.Module):
     """
 
     def __init__(self, backbone: Backbone, embed_dim: int) -> None:
-        """Puts a fresh projection on the backbone."""
+        """Puts a fresh projection on the backbone.
+
+        Raises:
+            ValueError: unless `embed_dim` is positive.
+        """
+        if embed_dim < 1:
+            raise ValueError(f"embed_dim must be positive, not {embed_dim}")
         super().__init__()
         self.backbone = backbone
         self.projection = nn.Linear(backbone.dim, embed_dim, bias=False)
