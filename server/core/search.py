@@ -92,14 +92,19 @@ class Searcher:
             return answers
 
     def _check_modality(self, modality: Modality) -> None:
+        if (why := self._why_no_vectors(modality, "search")) is not None:
+            raise ServiceError(Code.FAILED_PRECONDITION, why)
+
+    def _why_no_vectors(self, modality: Modality, do: str) -> str | None:
+        """Why no item has a vector of a modality, and what to `do` with the other; None where items may have one."""
         engine = self._engine
         if modality is Modality.TEXT and not engine.has_text_tower:
-            so, instead = "no item has a caption's vector", "search the pictures (modality image)"
+            so, instead = "no item has a caption's vector", f"{do} the pictures (modality image)"
         elif modality is Modality.IMAGE and not engine.has_image_tower:
-            so, instead = "no item has a picture's vector", "search the captions (modality text)"
+            so, instead = "no item has a picture's vector", f"{do} the captions (modality text)"
         else:
-            return
-        raise ServiceError(Code.FAILED_PRECONDITION, no_tower(engine.manifest, modality, so, instead))
+            return None
+        return no_tower(engine.manifest, modality, so, instead)
 
     async def _mix_all(self, collection: Collection, queries: Sequence[Sequence[Part]], call: Call) -> list[Outcome]:
         """Embeds the parts of all queries together, so that they share batches."""
@@ -132,6 +137,8 @@ class Searcher:
         if isinstance(content, RawVector):
             return unit_vector(content.values, dimension)
         if isinstance(content, StoredItem):
+            if content.modality and (why := self._why_no_vectors(content.modality, "start from")) is not None:
+                return refused(Reason.UNSUPPORTED, why)
             return await self._io.submit(call.priority, item_vector, collection, content, dimension)
         return refused(Reason.INVALID_INPUT, "a part of the query is empty: set image, text, vector or item_id")
 

@@ -80,6 +80,13 @@ async def test_captions_cannot_be_searched(pictures_only: Running) -> None:
     assert_says_why(caught, "no item has a caption's vector", "search the pictures")
 
 
+async def test_the_caption_of_an_item_is_no_query(pictures_only: Running) -> None:
+    await pictures_only.fill_with_colours()
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await pictures_only.find(Part(item_id="red", item_modality=content_pb2.MODALITY_TEXT))
+    assert_says_why(caught, "no item has a caption's vector", "start from the pictures (modality image)")
+
+
 async def test_texts_are_not_embedded_and_fail_alone_beside_pictures(pictures_only: Running) -> None:
     with pytest.raises(grpc.aio.AioRpcError) as caught:
         await pictures_only.embed("red", "blue")
