@@ -90,10 +90,9 @@ class MAE(ImageMethod):
         """Hides, encodes what is left, predicts the rest."""
         pixels = views[0]
         side = patch_side(self.backbone)
-        masking = random_masking(
-            len(pixels), patch_rows(self.backbone) ** 2, self.options.mask_share, device=pixels.device
-        )
-        with short_attention(pixels.device):
+        patches = patch_rows(self.backbone) ** 2
+        masking = random_masking(len(pixels), patches, self.options.mask_share, device=pixels.device)
+        with short_attention(pixels.device, patches):
             tokens = encode_visible(self.backbone, pixels, masking.visible_nk)
             predicted = self.decoder(tokens, masking.visible_nk)
         with torch.autocast(pixels.device.type, enabled=False):

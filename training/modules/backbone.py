@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Literal
 
 import torch
@@ -10,6 +11,7 @@ from torch import Tensor, nn
 
 from twinlens.training.config import ConfigError
 from twinlens.training.errors import first_line
+from twinlens.training.modules.short_attention import short_attention
 from twinlens.training.modules.small_map_convolution import mend_small_maps
 from twinlens.training.pull.near_names import perhaps
 
@@ -54,18 +56,28 @@ class Backbone(nn.Module):
         self.config = config
         self.size = size
         # Some networks of timm widen their features after pooling.
-        self.dim = int(getattr(self.trunk, "head_hidden_size", self.trunk.num_features))
+        features: Any = trunk.num_features
+        self.dim = int(getattr(trunk, "head_hidden_size", features))
         self.is_vit = hasattr(trunk, "patch_embed") and hasattr(trunk, "blocks")
 
     def forward(self, pixels: Tensor) -> Tensor:
         """Embeds normalised pixels, shape (n, 3, s, s), to (n, dim)."""
-        features: Tensor = self.trunk(pixels)
+        with self._attention(pixels):
+            features: Tensor = self.trunk(pixels)
         return features
 
     def maps(self, pixels: Tensor) -> Tensor:
         """The features before pooling: (n, dim, h, w) of a convolutional network, (n, tokens, dim) of a ViT."""
-        features: Tensor = self.trunk.forward_features(pixels)
+        with self._attention(pixels):
+            features: Tensor = self.trunk.forward_features(pixels)
         return features
+
+    def _attention(self, pixels: Tensor) -> AbstractContextManager[None]:
+        """See `short_attention`; here and not around a step, for a chunk must be encoded twice in the same way."""
+        patch = getattr(self.trunk.patch_embed, "patch_size", None) if self.is_vit else None
+        if patch is None:
+            return nullcontext()
+        return short_attention(pixels.device, (pixels.shape[-2] // patch[0]) * (pixels.shape[-1] // patch[1]))
 
 
 def build_backbone(config: BackboneConfig, size: int) -> Backbone:
