@@ -19,6 +19,7 @@ from twinlens.encoders.manifest import Lineage, PreprocessSpec, TextSpec
 from twinlens.index.durable import sync
 from twinlens.training.config import ConfigError
 from twinlens.training.errors import TrainingRoomError, first_line
+from twinlens.training.finite import first_not_finite
 
 CHECKPOINT_FORMAT = 1
 # The least image tower that open_clip builds, where another one takes its place.
@@ -109,7 +110,8 @@ def save_checkpoint(path: Path, spec: DualEncoderSpec, model: nn.Module, meta: C
     """Writes the checkpoint so that `path` holds either the old file or the whole new one, also after a crash.
 
     Raises:
-        CheckpointError: if the file cannot be written (disk full, no such folder). The old file stays.
+        CheckpointError: if the file cannot be written (disk full, no such folder), or the weights are not finite. The
+            old file stays.
     """
     described = {
         "model_cfg": spec.model_cfg,
@@ -125,8 +127,11 @@ def write_payload(path: Path, spec_json: str, model: nn.Module, meta: Checkpoint
     """Writes weights with the description of what they belong to; `path` holds the old file or the whole new one.
 
     Raises:
-        CheckpointError: if the file cannot be written. The old file stays.
+        CheckpointError: if the file cannot be written, or the weights are not finite. The old file stays.
     """
+    broken = first_not_finite(model.state_dict())
+    if broken is not None:
+        raise CheckpointError(f"{path} is not written: {broken} is not finite; lower learning_rate or use fp32")
     payload = {
         "format": CHECKPOINT_FORMAT,
         "spec": spec_json,

@@ -47,7 +47,7 @@ def save_image_checkpoint(path: Path, spec: ImageEncoderSpec, backbone: Backbone
     """Writes the checkpoint so that `path` holds either the old file or the whole new one, also after a crash.
 
     Raises:
-        CheckpointError: if the file cannot be written. The old file stays.
+        CheckpointError: if the file cannot be written, or the weights are not finite. The old file stays.
     """
     described = {
         "kind": IMAGE_KIND,

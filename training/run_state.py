@@ -17,6 +17,7 @@ import torch
 from twinlens.index.durable import sync
 from twinlens.training.checkpoint import CheckpointError
 from twinlens.training.errors import first_line
+from twinlens.training.finite import first_not_finite
 
 STATE_FORMAT = 1
 STATE_FILE = "state.pt"
@@ -62,19 +63,22 @@ class RunState(pl.Callback):
     def on_train_batch_end(
         self,
         trainer: pl.Trainer,
-        pl_module: pl.LightningModule,  # noqa: ARG002 - Lightning's signature
-        outputs: Any,  # noqa: ARG002
+        pl_module: pl.LightningModule,
+        outputs: Any,  # noqa: ARG002 - Lightning's signature
         batch: Any,  # noqa: ARG002
         batch_idx: int,  # noqa: ARG002
     ) -> None:
         """Writes where it is due.
 
         Raises:
-            CheckpointError: if the file cannot be written.
+            CheckpointError: if the file cannot be written, or the weights are not finite. The old state stays.
         """
         step = trainer.global_step
         if not self._every or step % self._every or step >= self._steps:
             return
+        broken = first_not_finite(pl_module.state_dict())
+        if broken is not None:
+            raise CheckpointError(f"{broken} is not finite at step {step}: lower learning_rate or use fp32")
         temporary = self._path.with_name(f"{self._path.name}.tmp")
         try:
             trainer.save_checkpoint(temporary)  # by all ranks together; the first one writes

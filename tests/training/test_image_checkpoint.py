@@ -45,6 +45,17 @@ def test_a_checkpoint_gives_back_all_that_was_saved(checkpoint: Path) -> None:
         assert torch.equal(backbone.state_dict()[name], value), name
 
 
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_weights_that_are_not_finite_do_not_take_the_place_of_good_ones(checkpoint: Path, value: float) -> None:
+    good = checkpoint.read_bytes()
+    broken = build_backbone(CONFIG, 32)
+    broken.state_dict()["trunk.layer1.0.bn1.running_var"][3] = value
+    with pytest.raises(CheckpointError, match=r"not written: layer1.0.bn1.running_var is not finite; lower learning"):
+        save_image_checkpoint(checkpoint, SPEC, broken, META)
+    assert checkpoint.read_bytes() == good
+    assert [each.name for each in checkpoint.parent.iterdir()] == [checkpoint.name]
+
+
 def test_the_two_kinds_of_checkpoint_are_told_apart(
     checkpoint: Path, tmp_path: Path, tiny_spec: DualEncoderSpec
 ) -> None:

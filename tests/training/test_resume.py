@@ -17,8 +17,10 @@ from tests.support.drawn_pictures import write_classes
 from tests.support.small_image_runs import Reports, small_run
 from twinlens.training.checkpoint import CheckpointError
 from twinlens.training.config import ConfigError
+from twinlens.training.errors import TrainingRoomError
 from twinlens.training.image_checkpoint import load_image_checkpoint
 from twinlens.training.methods.registry import IMAGE_METHODS
+from twinlens.training.methods.simclr import SimCLR
 from twinlens.training.run_state import RunIdentity, read_state
 from twinlens.training.train_images import train_images
 
@@ -129,6 +131,26 @@ def test_what_cannot_be_resumed_says_why(pictures: Path, tmp_path: Path) -> None
     torch.save({"weights": torch.zeros(2)}, out / "state.pt")
     with pytest.raises(CheckpointError, match=r"state.pt is not the state of a run"):
         train_images(small_run("simclr", pictures, *SETTINGS), out, Reports(), resume=True)
+
+
+@pytest.mark.parametrize(("breaks_at", "kept"), [(2, None), (4, "state.pt"), (6, "state.pt")])
+def test_a_state_that_is_not_finite_is_not_kept(
+    pictures: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, breaks_at: int, kept: str | None
+) -> None:
+    def break_at(self: SimCLR) -> None:
+        if self.global_step + 1 == breaks_at:
+            next(self.backbone.parameters()).data.fill_(torch.nan)
+
+    monkeypatch.setattr(SimCLR, "after_step", break_at)
+    config = small_run("simclr", pictures, *SETTINGS, "train.log_every=100", "knn.every_epochs=0")
+    with pytest.raises(TrainingRoomError, match="not finite") as caught:
+        train_images(config, tmp_path / "run", Reports())
+    assert len(str(caught.value).splitlines()) == 1
+    assert not (tmp_path / "run/checkpoint.pt").exists()
+    assert [each.name for each in (tmp_path / "run").glob("*.pt*")] == ([] if kept is None else [kept])
+    if kept is not None:
+        state = torch.load(tmp_path / "run/state.pt", weights_only=True)
+        assert all(torch.isfinite(value).all() for name, value in state["state_dict"].items() if "trunk" in name)
 
 
 @pytest.mark.slow

@@ -13,6 +13,11 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from twinlens.encoders.manifest import PreprocessSpec
+from twinlens.training.errors import TrainingRoomError
+
+
+class FeaturesError(TrainingRoomError):
+    """The features of an encoder cannot be measured. The message is one line."""
 
 
 def embed_pictures(
@@ -28,12 +33,16 @@ def embed_pictures(
 
     Args:
         backbone: Normalised pixels (n, 3, size, size) to (n, d).
-        pixels_nhwc: uint8, shape (m, side, side, 3); resized where `side` is not the size of the preprocessing.
+        pixels_nhwc: uint8, shape (m, side, side, 3), m ≥ 1; resized as in serving where `side` is not the size of the
+            preprocessing.
         preprocess: Size, mean and standard deviation.
         batch_size: Pictures at a time.
 
     Returns:
         float32 on the CPU, shape (m, d), not normalised.
+
+    Raises:
+        FeaturesError: if a feature is not finite.
     """
     device = _device_of(backbone)
     parts = []
@@ -41,7 +50,12 @@ def embed_pictures(
         for start in range(0, len(pixels_nhwc), batch_size):
             chunk = torch.from_numpy(np.ascontiguousarray(pixels_nhwc[start : start + batch_size])).to(device)
             parts.append(backbone(normalised(chunk, preprocess)).float().cpu())
-    return torch.cat(parts)
+    features = torch.cat(parts)
+    if not torch.isfinite(features).all():
+        raise FeaturesError(
+            "the encoder gives features that are not finite: train with a lower learning_rate or in fp32"
+        )
+    return features
 
 
 def normalised(pixels_nhwc: Tensor, preprocess: PreprocessSpec) -> Tensor:
@@ -49,7 +63,8 @@ def normalised(pixels_nhwc: Tensor, preprocess: PreprocessSpec) -> Tensor:
     pixels = pixels_nhwc.permute(0, 3, 1, 2).float()
     size = preprocess.size
     if pixels.shape[-1] != size:
-        pixels = F.interpolate(pixels, (size, size), mode="bilinear", antialias=True, align_corners=False)
+        how = preprocess.interpolation
+        pixels = F.interpolate(pixels, (size, size), mode=how, antialias=True, align_corners=False).clamp(0, 255)
     mean = torch.tensor(preprocess.mean, device=pixels.device).view(3, 1, 1) * 255
     std = torch.tensor(preprocess.std, device=pixels.device).view(3, 1, 1) * 255
     return ((pixels - mean) / std).contiguous(memory_format=torch.channels_last)

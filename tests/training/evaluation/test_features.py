@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import numpy as np
 import pytest
 import torch
-from PIL import Image
 from torch import nn
 
 from twinlens.encoders.manifest import PreprocessSpec
-from twinlens.training.evaluation.features import as_evaluated, embed_pictures, normalised
+from twinlens.encoders.preprocess import preprocess
+from twinlens.training.evaluation.features import FeaturesError, as_evaluated, embed_pictures, normalised
 
 SPEC = PreprocessSpec(size=16, resize_size=16, mean=(0.4, 0.5, 0.6), std=(0.2, 0.25, 0.3))
 
@@ -69,11 +71,17 @@ def test_pixels_are_normalised_as_the_preprocessing_says() -> None:
     assert found[1, 2, 3, 4].item() == pytest.approx((pixels[1, 3, 4, 2].item() / 255 - 0.6) / 0.3, abs=1e-5)
 
 
-def test_larger_pictures_are_resized_as_pillow_does() -> None:
-    pixels = pictures(1, side=24)
-    plain = PreprocessSpec(size=16, resize_size=16, mean=(0.0, 0.0, 0.0), std=(1.0, 1.0, 1.0))
-    expected = (
-        np.asarray(Image.fromarray(pixels[0]).resize((16, 16), Image.Resampling.BILINEAR), dtype=np.float32) / 255
-    )
-    found = normalised(torch.from_numpy(pixels), plain)[0].permute(1, 2, 0).numpy()
-    np.testing.assert_allclose(found, expected, atol=1.5 / 255)
+@pytest.mark.parametrize("how", ["bilinear", "bicubic"])
+def test_larger_pictures_are_resized_as_serving_does(how: Literal["bilinear", "bicubic"]) -> None:
+    pixels = pictures(1, side=24) // 2 + 64  # Pillow cuts off what overshoots between its two passes
+    spec = SPEC.model_copy(update={"interpolation": how})
+    found = normalised(torch.from_numpy(pixels), spec)
+    # Serving rounds to whole levels after each pass.
+    np.testing.assert_allclose(found[0], preprocess(pixels[0], spec), atol=1.01 / 255 / 0.2)
+
+
+def test_features_that_are_not_finite_are_one_line() -> None:
+    net = network()
+    net[0].weight.data.fill_(float("inf"))
+    with pytest.raises(FeaturesError, match=r"not finite: train with a lower learning_rate or in fp32$"):
+        embed_pictures(net, pictures(3), SPEC)
