@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import nn
@@ -61,7 +61,22 @@ def optimiser_of(
         return torch.optim.SGD(groups, lr=learning_rate, momentum=momentum, foreach=True)
     from timm.optim.lars import Lars  # noqa: PLC0415 - seconds, and only here
 
+    matrices, _ = groups
+    matrices["always_adapt"] = True  # without weight decay too
     return Lars(groups, lr=learning_rate, momentum=momentum)
+
+
+def scheduled(
+    optimiser: torch.optim.Optimizer, factor: Callable[[int], float] | list[Callable[[int], float]]
+) -> dict[str, Any]:
+    """What Lightning takes: an optimiser whose rates follow a schedule, one step of it a batch.
+
+    Args:
+        optimiser: With the full rates.
+        factor: The share of them at a step, for all groups or one for each.
+    """
+    scheduler = torch.optim.lr_scheduler.LambdaLR(optimiser, factor)
+    return {"optimizer": optimiser, "lr_scheduler": {"scheduler": scheduler, "interval": "step"}}
 
 
 def _groups(modules: Iterable[nn.Module], weight_decay: float) -> list[dict[str, object]]:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from twinlens.training.data.batches import Batch
 from twinlens.training.losses.info_nce import HardNegatives, clip_loss
 from twinlens.training.modules.dual_encoder import DualEncoder
-from twinlens.training.optimiser import Schedule, adamw
+from twinlens.training.optimiser import Schedule, adamw, scheduled
 
 
 class Clip(pl.LightningModule):
@@ -77,8 +77,7 @@ class Clip(pl.LightningModule):
     def configure_optimizers(self) -> Any:
         """AdamW, one schedule step a batch."""
         optimiser = adamw(self.towers, learning_rate=self._learning_rate, weight_decay=self._weight_decay)
-        scheduler = torch.optim.lr_scheduler.LambdaLR(optimiser, self._schedule.factor)
-        return {"optimizer": optimiser, "lr_scheduler": {"scheduler": scheduler, "interval": "step"}}
+        return scheduled(optimiser, self._schedule.factor)
 
     def optimizer_step(self, *args: Any, **kwargs: Any) -> None:
         """A step, then the temperature back into its bounds."""
