@@ -8,7 +8,6 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from twinlens.training.cached_features import encode_in_chunks
 from twinlens.training.data.picture_batch import PictureBatch
 from twinlens.training.losses.barlow_twins import barlow_twins
 from twinlens.training.methods.image_method import ImageMethod, MethodOptions, StepOutput
@@ -45,16 +44,13 @@ class BarlowTwins(ImageMethod):
 
     def step(self, views: list[Tensor], batch: PictureBatch) -> StepOutput:  # noqa: ARG002 - needs no more than views
         """One step's loss and its two terms."""
-        first, second = (self.head(self._encode(view)) for view in views)
+        first, second = (self.head(self.encode(view)) for view in views)
         # Not in bfloat16: thousands of squares are added up.
         with torch.autocast(first.device.type, enabled=False):
             terms = barlow_twins(first, second, redundancy_weight=self.options.redundancy_weight)
             loss = self.options.loss_scale * terms.loss
         values = {"invariance": terms.invariance.detach(), "redundancy": terms.redundancy.detach()}
         return StepOutput(loss, values, (first, second))
-
-    def _encode(self, pixels: Tensor) -> Tensor:
-        return encode_in_chunks(self.backbone, pixels, self.plan.chunk_size, modules=[self.backbone])
 
     def collapse_causes(self) -> str:
         """Its loss has no collapsed minimum, so that it is the optimisation."""

@@ -8,7 +8,6 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from twinlens.training.cached_features import encode_in_chunks
 from twinlens.training.data.picture_batch import PictureBatch
 from twinlens.training.losses.byol import byol_regression
 from twinlens.training.methods.image_method import ImageMethod, MethodOptions, StepOutput
@@ -59,10 +58,10 @@ class BYOL(ImageMethod):
     def step(self, views: list[Tensor], batch: PictureBatch) -> StepOutput:  # noqa: ARG002 - needs no more than views
         """The loss in both directions (Grill et al. 2020, §3.1)."""
         # View by view: batch norm takes the statistics of one view, as in the authors' code.
-        z_1, z_2 = (self.projection_head(self._encoded(self.backbone, view)) for view in views)
+        z_1, z_2 = (self.projection_head(self.encode(view)) for view in views)
         if self.options.stop_gradient:
             with torch.no_grad():
-                t_1, t_2 = (self.target_head(self._encoded(self.target_backbone, view)) for view in views)
+                t_1, t_2 = (self.target_head(self.encode(view, self.target_backbone)) for view in views)
         else:
             t_1, t_2 = z_1, z_2
         loss = byol_regression(self.prediction_head(z_1), t_2) + byol_regression(self.prediction_head(z_2), t_1)
@@ -81,9 +80,6 @@ class BYOL(ImageMethod):
         if self.options.predictor == "none":
             return "without a predictor both branches meet in a constant: set method.predictor to mlp"
         return "method.momentum may be too low, the learning rate too high, or the batch too small for batch norm"
-
-    def _encoded(self, backbone: nn.Module, view: Tensor) -> Tensor:
-        return encode_in_chunks(backbone, view, self.plan.chunk_size, modules=[backbone])
 
     def _momentum(self) -> float:
         return cosine_momentum(self.options.momentum, self.progress)

@@ -9,7 +9,6 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from twinlens.training.cached_features import encode_in_chunks
 from twinlens.training.collapse.assignments import AssignmentMonitor, assignment_use
 from twinlens.training.data.picture_batch import PictureBatch
 from twinlens.training.losses.dino import dino_loss, teacher_distribution
@@ -107,7 +106,7 @@ class DINO(ImageMethod):
         teacher_head = cast("DinoHead", self.teacher_head.network)
         with torch.no_grad():
             seen_by_teacher = teacher_head.embed(torch.cat(encode_crops(self.teacher, full)))
-        embeddings = self.head.embed(torch.cat(encode_crops(self._encode, views)))
+        embeddings = self.head.embed(torch.cat(encode_crops(self.encode, views)))
         # Not in bfloat16: a cosine would be wrong by up to 0.004, which the temperatures make a tenth of a logit.
         with torch.autocast(embeddings.device.type, enabled=False):
             targets = teacher_head.scores(seen_by_teacher.float())
@@ -133,9 +132,6 @@ class DINO(ImageMethod):
             "teacher_student_divergence": loss.detach() - use.entropy,
         }
         return StepOutput(loss, values, embeddings.chunk(len(views))[: len(full)])
-
-    def _encode(self, pixels: Tensor) -> Tensor:
-        return encode_in_chunks(self.backbone, pixels, self.plan.chunk_size, modules=[self.backbone])
 
     def on_before_optimizer_step(self, optimizer: Any) -> None:
         """Clips each parameter's gradient, lets the last layer rest at first, and sets the weight decay."""

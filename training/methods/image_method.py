@@ -12,12 +12,13 @@ from pydantic import BaseModel, ConfigDict
 from torch import Tensor, nn
 
 from twinlens.training.augment.augmenter import Augmenter
+from twinlens.training.cached_features import encode_in_chunks
 from twinlens.training.collapse.monitor import CollapseMonitor
 from twinlens.training.data.picture_batch import PictureBatch
 from twinlens.training.methods.run_plan import RunPlan
 from twinlens.training.modules.backbone import Backbone
 from twinlens.training.modules.gather import gather_with_gradients
-from twinlens.training.optimiser import Schedule, optimiser_of
+from twinlens.training.optimiser import Schedule, optimiser_of, scheduled
 
 # Steps between two looks for collapse where reports are rarer: a look costs a few milliseconds.
 _LOOK_EVERY = 20
@@ -105,9 +106,15 @@ class ImageMethod(pl.LightningModule):
         """One sentence: what most likely made embeddings of this method collapse."""
         return "the learning rate may be too high, or the views share nothing that a network could use"
 
-    def trained(self) -> Iterable[nn.Module]:
-        """The modules that the optimiser moves; whatever has no gradient is left out anyway."""
-        return (self,)
+    def encode(self, pixels: Tensor, network: nn.Module | None = None) -> Tensor:
+        """Features of pixels, in chunks where the plan says so.
+
+        Args:
+            pixels: Shape (n, 3, s, s).
+            network: What encodes them, such as a moving average of the backbone; None: the backbone.
+        """
+        encoder = self.backbone if network is None else network
+        return encode_in_chunks(encoder, pixels, self.plan.chunk_size, modules=[encoder])
 
     @property
     def progress(self) -> float:
@@ -143,18 +150,21 @@ class ImageMethod(pl.LightningModule):
         self.after_step()
 
     def configure_optimizers(self) -> Any:
-        """The plan's optimiser, with warm-up and half a cosine, one schedule step a batch."""
+        """The plan's optimiser for whatever has gradients, with warm-up and half a cosine."""
+        return scheduled(self._optimiser([self]), self._schedule().factor)
+
+    def _optimiser(self, modules: Iterable[nn.Module]) -> torch.optim.Optimizer:
         plan = self.plan
-        optimiser = optimiser_of(
+        return optimiser_of(
             plan.optimiser,
-            self.trained(),
+            modules,
             learning_rate=plan.learning_rate,
             weight_decay=plan.weight_decay,
             momentum=plan.momentum,
         )
-        schedule = Schedule(plan.steps, min(plan.warmup_steps, plan.steps))
-        scheduler = torch.optim.lr_scheduler.LambdaLR(optimiser, schedule.factor)
-        return {"optimizer": optimiser, "lr_scheduler": {"scheduler": scheduler, "interval": "step"}}
+
+    def _schedule(self) -> Schedule:
+        return Schedule(self.plan.steps, self.plan.warmup_steps)
 
     def transfer_batch_to_device(
         self,

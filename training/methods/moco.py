@@ -8,7 +8,6 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from twinlens.training.cached_features import encode_in_chunks
 from twinlens.training.config import ConfigError
 from twinlens.training.data.picture_batch import PictureBatch
 from twinlens.training.losses.batch_info_nce import batch_info_nce
@@ -174,20 +173,17 @@ class MoCo(ImageMethod):
         return loss, (q_1, q_2)
 
     def _queries(self, view: Tensor) -> Tensor:
-        queries: Tensor = self.projection_head(self._encoded(self.backbone, view))
+        queries: Tensor = self.projection_head(self.encode(view))
         return queries
 
     @torch.no_grad()
     def _keys(self, view: Tensor) -> Tensor:
         def encode(pixels: Tensor) -> Tensor:
-            keys: Tensor = self.key_head(self._encoded(self.key_backbone, pixels))
+            keys: Tensor = self.key_head(self.encode(pixels, self.key_backbone))
             return keys
 
         shuffled = self.queue is not None and self.options.shuffle_keys
         return computed_shuffled(encode, view) if shuffled else encode(view)
-
-    def _encoded(self, backbone: nn.Module, pixels: Tensor) -> Tensor:
-        return encode_in_chunks(backbone, pixels, self.plan.chunk_size, modules=[backbone])
 
     def _momentum(self) -> float:
         if self.options.version == 3:

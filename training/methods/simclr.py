@@ -9,7 +9,6 @@ import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor, nn
 
-from twinlens.training.cached_features import encode_in_chunks
 from twinlens.training.data.picture_batch import PictureBatch
 from twinlens.training.losses.nt_xent import nt_xent
 from twinlens.training.methods.image_method import ImageMethod, MethodOptions, StepOutput
@@ -53,7 +52,7 @@ class SimCLR(ImageMethod):
     def step(self, views: list[Tensor], batch: PictureBatch) -> StepOutput:
         """One step's loss; `accuracy`: how many views have the other view of their picture as the nearest."""
         # Together, as in the paper, so that batch norm sees both views; the head is small and always sees the batch.
-        features = encode_in_chunks(self.backbone, torch.cat(views), self.plan.chunk_size, modules=[self.backbone])
+        features = self.encode(torch.cat(views))
         projections = self.head(features)
         first, second = projections.to(torch.promote_types(projections.dtype, torch.float32)).chunk(2)
         all_first, all_second = gather_with_gradients(torch.cat([first, second], dim=1)).chunk(2, dim=1)

@@ -5,18 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, ClassVar, Literal
 
-import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from twinlens.training.cached_features import encode_in_chunks
 from twinlens.training.data.picture_batch import PictureBatch
 from twinlens.training.losses.negative_cosine import negative_cosine
 from twinlens.training.methods.image_method import ImageMethod, MethodOptions, StepOutput
 from twinlens.training.methods.run_plan import RunPlan
 from twinlens.training.modules.backbone import Backbone
 from twinlens.training.modules.projection_head import mlp_head
-from twinlens.training.optimiser import Schedule, optimiser_of
+from twinlens.training.optimiser import scheduled
 
 
 class SimSiamOptions(MethodOptions):
@@ -62,10 +60,8 @@ class SimSiam(ImageMethod):
 
     def step(self, views: list[Tensor], batch: PictureBatch) -> StepOutput:  # noqa: ARG002 - needs no more than views
         """The symmetrised loss (Chen & He 2021, eq. 4)."""
-        chunk_size = self.plan.chunk_size
         # View by view: batch norm takes the statistics of one view, as in the authors' code.
-        h_1, h_2 = (encode_in_chunks(self.backbone, view, chunk_size, modules=[self.backbone]) for view in views)
-        z_1, z_2 = self.projection_head(h_1), self.projection_head(h_2)
+        z_1, z_2 = (self.projection_head(self.encode(view)) for view in views)
         t_1, t_2 = (z_1.detach(), z_2.detach()) if self.options.stop_gradient else (z_1, z_2)
         p_1, p_2 = self.prediction_head(z_1), self.prediction_head(z_2)
         loss = 0.5 * negative_cosine(p_1, t_2) + 0.5 * negative_cosine(p_2, t_1)
@@ -75,24 +71,12 @@ class SimSiam(ImageMethod):
         """The plan's optimiser; the prediction head keeps its learning rate to the end."""
         if self.options.predictor_decays:
             return super().configure_optimizers()
-        plan = self.plan
-        encoder, predictor = (
-            optimiser_of(
-                plan.optimiser,
-                modules,
-                learning_rate=plan.learning_rate,
-                weight_decay=plan.weight_decay,
-                momentum=plan.momentum,
-            )
-            for modules in ([self.backbone, self.projection_head], [self.prediction_head])
-        )
-        schedule = Schedule(plan.steps, min(plan.warmup_steps, plan.steps))
-        factors: list[Callable[[int], float]] = [schedule.factor] * len(encoder.param_groups)
-        factors += [_constant] * len(predictor.param_groups)
-        for group in predictor.param_groups:
-            encoder.add_param_group(group)
-        scheduler = torch.optim.lr_scheduler.LambdaLR(encoder, factors)
-        return {"optimizer": encoder, "lr_scheduler": {"scheduler": scheduler, "interval": "step"}}
+        optimiser = self._optimiser([self.backbone, self.projection_head])
+        factors: list[Callable[[int], float]] = [self._schedule().factor] * len(optimiser.param_groups)
+        for group in self._optimiser([self.prediction_head]).param_groups:
+            optimiser.add_param_group(group)
+            factors.append(_constant)
+        return scheduled(optimiser, factors)
 
     def collapse_causes(self) -> str:
         """What the paper finds to be essential, and what else."""

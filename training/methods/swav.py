@@ -9,7 +9,6 @@ import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor, nn
 
-from twinlens.training.cached_features import encode_in_chunks
 from twinlens.training.collapse.assignments import AssignmentMonitor, assignment_use
 from twinlens.training.config import ConfigError
 from twinlens.training.data.picture_batch import PictureBatch
@@ -96,7 +95,7 @@ class SwAV(ImageMethod):
         """One step's loss; `assignment_information`, and the share of the prototypes that is in use."""
         options = self.options
         self.prototypes.normalise()
-        features = encode_crops(self._encode, views)
+        features = encode_crops(self.encode, views)
         projected = self.head(torch.cat(features))
         # Not in bfloat16: a cosine would be wrong by up to 0.004, which ε makes 8 % of a code.
         with torch.autocast(projected.device.type, enabled=False):
@@ -122,9 +121,6 @@ class SwAV(ImageMethod):
         if self.options.assignment == "softmax":
             return "a softmax may assign all pictures to one prototype: set method.assignment to sinkhorn"
         return "method.epsilon may be too large (codes all alike), the learning rate too high, or the batch too small"
-
-    def _encode(self, pixels: Tensor) -> Tensor:
-        return encode_in_chunks(self.backbone, pixels, self.plan.chunk_size, modules=[self.backbone])
 
     @torch.no_grad()
     def _codes(self, scores: Tensor, view: int) -> Tensor:

@@ -8,7 +8,6 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from twinlens.training.cached_features import encode_in_chunks
 from twinlens.training.collapse.monitor import Watched
 from twinlens.training.data.picture_batch import PictureBatch
 from twinlens.training.loop import TrainingError
@@ -57,7 +56,7 @@ class VICReg(ImageMethod):
     def step(self, views: list[Tensor], batch: PictureBatch) -> StepOutput:  # noqa: ARG002 - needs no more than views
         """One step's loss and its three terms."""
         options = self.options
-        first, second = (self.head(self._encode(view)) for view in views)
+        first, second = (self.head(self.encode(view)) for view in views)
         # Not in bfloat16: thousands of squares are added up.
         with torch.autocast(first.device.type, enabled=False):
             terms = vicreg(
@@ -84,9 +83,6 @@ class VICReg(ImageMethod):
                 f"the embeddings have collapsed at step {step}: they have shrunk to a standard deviation of {std:.2g}, "
                 f"and should have 1; {self.collapse_causes()}"
             )
-
-    def _encode(self, pixels: Tensor) -> Tensor:
-        return encode_in_chunks(self.backbone, pixels, self.plan.chunk_size, modules=[self.backbone])
 
     def collapse_causes(self) -> str:
         """What the weights of the terms do."""
