@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from twinlens.training.augment.augmenter import Augmenter
 from twinlens.training.augment.recipe import AugmentRecipe, ViewGroup
@@ -43,6 +43,17 @@ def random_views(count: int = 2, local: int = 0, *, n: int = 8, seed: int = 0) -
 def empty_batch(n: int = 8) -> PictureBatch:
     """For methods that look at views only."""
     return PictureBatch(torch.zeros(n, SIZE, SIZE, 3, dtype=torch.uint8), torch.full((n,), -1), torch.arange(n), 0)
+
+
+class Stepping(nn.Module):
+    """A method's step as a forward pass, which is what data-parallel training wraps."""
+
+    def __init__(self, method: ImageMethod) -> None:
+        super().__init__()
+        self.method = method
+
+    def forward(self, views: list[Tensor], batch: PictureBatch | None = None) -> Tensor:
+        return self.method.step(views, empty_batch(len(views[0])) if batch is None else batch).loss
 
 
 def tinted_noise(count: int, *, seed: int = 0) -> PictureSet:

@@ -9,8 +9,8 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from tests.support.ranks import on_ranks
+from tests.support.small_runs import Stepping
 from twinlens.training.data.picture_batch import PictureBatch
-from twinlens.training.methods.image_method import ImageMethod
 from twinlens.training.methods.registry import image_method
 from twinlens.training.methods.run_plan import RunPlan
 from twinlens.training.modules.backbone import BackboneConfig, build_backbone
@@ -33,20 +33,7 @@ METHODS: dict[str, dict[str, Any]] = {
 SINGLE = {"swav", "dino"}
 
 
-class Step(nn.Module):
-    """A step as a forward pass, which is what data-parallel training wraps."""
-
-    def __init__(self, method: ImageMethod) -> None:
-        super().__init__()
-        self.method = method
-
-    def forward(self, views: list[Tensor], rows: slice) -> Tensor:
-        labels, numbers = torch.arange(N)[rows] % 3, torch.arange(N)[rows]
-        pixels = torch.zeros(len(numbers), SIZE, SIZE, 3, dtype=torch.uint8)
-        return self.method.step(views, PictureBatch(pixels, labels, numbers, 0)).loss
-
-
-def step_of(name: str) -> Step:
+def step_of(name: str) -> Stepping:
     torch.manual_seed(0)
     kind = image_method(name)
     views = kind.wanted_global_views or 1
@@ -59,7 +46,7 @@ def step_of(name: str) -> Step:
         global_views=views,
         world_size=world_size(),
     )
-    step = Step(kind(build_backbone(BACKBONE, SIZE), kind.Options.model_validate(METHODS[name]), plan))
+    step = Stepping(kind(build_backbone(BACKBONE, SIZE), kind.Options.model_validate(METHODS[name]), plan))
     return step.to(dtype_of(name))
 
 
@@ -67,25 +54,30 @@ def dtype_of(name: str) -> torch.dtype:
     return torch.float32 if name in SINGLE else torch.float64
 
 
-def gradients(step: nn.Module, name: str, rows: slice) -> tuple[Tensor, dict[str, Tensor]]:
+def after_a_step(step: nn.Module, method: Any, name: str, rows: slice) -> tuple[Tensor, dict[str, Tensor]]:
+    """The loss; all gradients, and the running statistics once the moving averages have followed."""
     generator = torch.Generator().manual_seed(1)
     count = image_method(name).wanted_global_views or 1
     views = [torch.randn(N, 3, SIZE, SIZE, generator=generator)[rows].to(dtype_of(name)) for _ in range(count)]
-    loss = step(views, rows)
+    numbers = torch.arange(N)[rows]
+    pixels = torch.zeros(len(numbers), SIZE, SIZE, 3, dtype=torch.uint8)
+    loss = step(views, PictureBatch(pixels, numbers % 3, numbers, 0))
     torch.autograd.backward(loss)
-    found = {key.removeprefix("module."): p.grad for key, p in step.named_parameters() if p.grad is not None}
-    return loss.detach(), found
+    gradients = {key: p.grad.clone() for key, p in method.named_parameters() if p.grad is not None}
+    method.after_step()
+    return loss.detach(), gradients | dict(method.named_buffers())
 
 
 def on_one_rank(name: str) -> tuple[Tensor, dict[str, Tensor]]:
     step = step_of(name)
     share_batch_norm(step)
-    return gradients(DistributedDataParallel(step), name, own_rows(N // RANKS))
+    return after_a_step(DistributedDataParallel(step), step.method, name, own_rows(N // RANKS))
 
 
 @pytest.mark.parametrize("name", METHODS)
-def test_gradients_over_ranks_are_those_of_one_big_batch(tmp_path: Path, name: str) -> None:
-    loss, expected = gradients(step_of(name), name, slice(None))
+def test_gradients_and_statistics_over_ranks_are_those_of_one_big_batch(tmp_path: Path, name: str) -> None:
+    whole = step_of(name)
+    loss, expected = after_a_step(whole, whole.method, name, slice(None))
     results = on_ranks(on_one_rank, tmp_path, name)
     torch.testing.assert_close(torch.stack([result[0] for result in results]).mean(), loss)
     atol = 1e-4 if name in SINGLE else 1e-8

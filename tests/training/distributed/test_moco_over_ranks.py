@@ -8,7 +8,8 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from tests.support.ranks import on_ranks
-from tests.support.small_runs import RESNET, VIT, empty_batch, random_views, small_backbone
+from tests.support.small_runs import RESNET, VIT, Stepping, random_views, small_backbone
+from twinlens.training.methods.image_method import ImageMethod
 from twinlens.training.methods.moco import MoCo, MoCoOptions
 from twinlens.training.methods.run_plan import RunPlan
 from twinlens.training.modules.gather import own_rows, world_size
@@ -21,29 +22,18 @@ N, RANKS = 8, 2
 SHARE = N // RANKS
 
 
-class Step(nn.Module):
-    """A step as a forward pass, which is what data-parallel training wraps."""
-
-    def __init__(self, method: MoCo) -> None:
-        super().__init__()
-        self.method = method
-
-    def forward(self, views: list[Tensor]) -> Tensor:
-        return self.method.step(views, empty_batch(len(views[0]))).loss
-
-
-def step_of(version: int, backbone: str) -> Step:
+def step_of(version: int, backbone: str) -> Stepping:
     plan = RunPlan(steps=4, batch_size=N, dataset_size=64, size=16, world_size=world_size())
     # Keys in their order: how they are dealt out is drawn at random, and not alike on one rank and on two.
     options = MoCoOptions.model_validate(
         {"version": version, "hidden": 12, "dim": 6, "queue_size": 24, "batch_norm_parts": 2, "shuffle_keys": False}
     )
-    step = Step(MoCo(small_backbone(RESNET if backbone == "resnet" else VIT), options, plan)).double()
+    step = Stepping(MoCo(small_backbone(RESNET if backbone == "resnet" else VIT), options, plan)).double()
     share_batch_norm(step)
     return step
 
 
-def two_steps(step: nn.Module, method: MoCo, rows: slice) -> tuple[Tensor, dict[str, Tensor], dict[str, Tensor]]:
+def two_steps(step: nn.Module, method: ImageMethod, rows: slice) -> tuple[Tensor, dict[str, Tensor], dict[str, Tensor]]:
     """The losses of two steps, the gradients of the second, and the state after it."""
     losses = []
     for seed in range(2):

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from tests.support.ranks import on_ranks
-from twinlens.training.data.picture_batch import PictureBatch
+from tests.support.small_runs import Stepping
 from twinlens.training.methods.run_plan import RunPlan
 from twinlens.training.methods.simclr import SimCLR, SimCLROptions
 from twinlens.training.modules.backbone import BackboneConfig, build_backbone
@@ -24,23 +24,10 @@ BACKBONES = {
 }
 
 
-class Step(nn.Module):
-    """A step as a forward pass, which is what data-parallel training wraps."""
-
-    def __init__(self, method: SimCLR) -> None:
-        super().__init__()
-        self.method = method
-
-    def forward(self, views: list[Tensor]) -> Tensor:
-        n = len(views[0])
-        pixels = torch.zeros(n, SIZE, SIZE, 3, dtype=torch.uint8)
-        return self.method.step(views, PictureBatch(pixels, torch.full((n,), -1), torch.arange(n), 0)).loss
-
-
-def step_of(backbone: str, chunk_size: int | None) -> Step:
+def step_of(backbone: str, chunk_size: int | None) -> Stepping:
     torch.manual_seed(0)
     plan = RunPlan(steps=1, batch_size=N, dataset_size=N, size=SIZE, chunk_size=chunk_size, world_size=world_size())
-    return Step(SimCLR(build_backbone(BACKBONES[backbone], SIZE), SimCLROptions(dim=6), plan)).double()
+    return Stepping(SimCLR(build_backbone(BACKBONES[backbone], SIZE), SimCLROptions(dim=6), plan)).double()
 
 
 def gradients(step: nn.Module, rows: slice) -> tuple[Tensor, dict[str, Tensor]]:
