@@ -11,9 +11,10 @@ from torch import Tensor, nn
 
 from twinlens.training.config import ConfigError
 from twinlens.training.data.picture_batch import PictureBatch
+from twinlens.training.errors import first_line
 from twinlens.training.methods.image_method import ImageMethod, MethodOptions, StepOutput
 from twinlens.training.methods.run_plan import RunPlan
-from twinlens.training.modules.backbone import Backbone
+from twinlens.training.modules.backbone import Backbone, features_of_blank
 from twinlens.training.modules.jigsaw_permutations import distant_permutations
 from twinlens.training.modules.jigsaw_tiles import jigsaw_tiles, tile_side
 
@@ -73,7 +74,14 @@ class Jigsaw(ImageMethod):
             )
         side = tile_side(plan.size, GRID)
         if side < SMALLEST_TILE:
-            raise ConfigError(f"model.size: tiles of a picture of {plan.size} pixels would have {side}; at least 15")
+            raise ConfigError(f"augment.size: tiles of a picture of {plan.size} pixels would have {side}; at least 15")
+        try:
+            features_of_blank(backbone, side)
+        except (RuntimeError, AssertionError, ValueError) as error:
+            raise ConfigError(
+                f"model.timm: {backbone.config.timm} does not take tiles of {side}x{side} pixels: "
+                f"{first_line(error)}; take larger pictures (augment.size) or a ResNet"
+            ) from error
 
     def step(self, views: list[Tensor], batch: PictureBatch) -> StepOutput:  # noqa: ARG002 - the base's signature
         """Cuts, shuffles, asks for the order."""

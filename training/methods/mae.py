@@ -75,7 +75,7 @@ class MAE(ImageMethod):
         check_maskable(backbone)
         side = patch_side(backbone)
         if plan.size % side or plan.size != backbone.size:
-            raise ConfigError(f"model.size: {plan.size} is no multiple of the patch side {side}")
+            raise ConfigError(f"augment.size: {plan.size} is no multiple of the patch side {side}")
         try:
             visible_count(patch_rows(backbone) ** 2, options.mask_share)
         except ValueError as error:

@@ -127,18 +127,27 @@ def _replace_stem(trunk: Any, name: str, *, stride: int) -> None:
     trunk.maxpool = nn.Identity()
 
 
-def _check_output(backbone: Backbone) -> None:
+def features_of_blank(backbone: Backbone, side: int) -> Any:
+    """What the encoder makes of two blank pictures, which tells whether it takes pictures of this side at all.
+
+    A tensor of shape (2, dim), unless the network does not pool its features. The encoder is left as it was, running statistics included; whatever it raises is passed on.
+    """
     training = backbone.training
     backbone.eval()
     try:
         with torch.no_grad():
-            output = backbone(torch.zeros(2, 3, backbone.size, backbone.size))
+            return backbone(torch.zeros(2, 3, side, side))
+    finally:
+        backbone.train(training)
+
+
+def _check_output(backbone: Backbone) -> None:
+    try:
+        output = features_of_blank(backbone, backbone.size)
     except Exception as error:  # of a library, built with arguments of any kind
         raise ConfigError(
             f"model: {backbone.config.timm} does not take pictures of {backbone.size}x{backbone.size}: "
             f"{first_line(error)}"
         ) from error
-    finally:
-        backbone.train(training)
     if not isinstance(output, Tensor) or output.shape != (2, backbone.dim):
         raise ConfigError(f"model: {backbone.config.timm} gives no pooled features, one row a picture")

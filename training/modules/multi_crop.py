@@ -10,7 +10,7 @@ from torch import Tensor
 
 from twinlens.training.config import ConfigError
 from twinlens.training.errors import first_line
-from twinlens.training.modules.backbone import Backbone
+from twinlens.training.modules.backbone import Backbone, features_of_blank
 
 
 def encode_crops(encode: Callable[[Tensor], Tensor], views: Sequence[Tensor]) -> list[Tensor]:
@@ -38,16 +38,11 @@ def check_crop_sizes(backbone: Backbone, sides: Sequence[int]) -> None:
     Raises:
         ConfigError: naming the size and what would do.
     """
-    training = backbone.training
-    backbone.eval()
-    try:
-        with torch.no_grad():
-            for side in sides:
-                backbone(torch.zeros(1, 3, side, side))
-    except (RuntimeError, AssertionError, ValueError) as error:
-        raise ConfigError(
-            f"augment.views: {backbone.config.timm} does not take small crops of {side}x{side} pixels: "
-            f"{first_line(error)}; change their size, or leave them out"
-        ) from error
-    finally:
-        backbone.train(training)
+    for side in sides:
+        try:
+            features_of_blank(backbone, side)
+        except (RuntimeError, AssertionError, ValueError) as error:
+            raise ConfigError(
+                f"augment.views: {backbone.config.timm} does not take small crops of {side}x{side} pixels: "
+                f"{first_line(error)}; change their size, or leave them out"
+            ) from error

@@ -110,6 +110,14 @@ def test_vision_transformers_and_tiny_pictures_are_refused() -> None:
     resnet = build_backbone(RESNET, SIZE)
     Jigsaw.check(JigsawOptions(), plan, resnet)
     small = RunPlan(steps=1, batch_size=N, dataset_size=32, size=14)
-    with pytest.raises(ConfigError, match=r"model\.size: tiles of a picture of 14 pixels would have 3; at least 15"):
+    with pytest.raises(ConfigError, match=r"augment\.size: tiles of a picture of 14 pixels would have 3; at least 15"):
         Jigsaw.check(JigsawOptions(), small, resnet)
     Jigsaw.check(JigsawOptions(), RunPlan(steps=1, batch_size=N, dataset_size=32, size=15), resnet)
+
+
+def test_networks_that_shrink_tiles_to_nothing_are_refused() -> None:
+    arguments = {"dims": [8, 8, 8, 8], "depths": [1, 1, 1, 1]}
+    convnext = build_backbone(BackboneConfig(timm="convnext_atto", arguments=arguments), 48)
+    plan = RunPlan(steps=1, batch_size=N, dataset_size=32, size=48)
+    with pytest.raises(ConfigError, match=r"model\.timm: convnext_atto does not take tiles of 13x13 pixels: .*ResNet"):
+        Jigsaw.check(JigsawOptions(), plan, convnext)

@@ -139,7 +139,7 @@ def test_adamw_gets_the_papers_second_beta() -> None:
         ({"mask_share": 0.99}, SIZE, "method.mask_share: hiding 0.99 of 16 patches leaves 0 visible"),
         ({"decoder_width": 18}, SIZE, "method.decoder_width"),
         ({"decoder_heads": 3}, SIZE, "method.decoder_width: 16 must be a multiple of 4 and of decoder_heads"),
-        ({}, 18, "model.size: 18 is no multiple of the patch side 4"),
+        ({}, 18, "augment.size: 18 is no multiple of the patch side 4"),
     ],
 )
 def test_what_cannot_be_trained_is_refused_before_the_first_step(options: dict[str, Any], size: int, what: str) -> None:
