@@ -29,6 +29,9 @@ def check_maskable(backbone: Backbone) -> None:
         )
     if trunk.attn_pool is not None:
         raise ConfigError(f"model.timm: mae cannot train the attention pool of {name}; set arguments.global_pool='avg'")
+    height, width = trunk.patch_embed.patch_size
+    if height != width:
+        raise ConfigError(f"model.arguments.patch_size: mae needs square patches, not {height}x{width}")
     width = int(trunk.embed_dim)
     if width % 4:
         raise ConfigError(f"model.arguments.embed_dim: mae's positions need a multiple of 4, not {width}")

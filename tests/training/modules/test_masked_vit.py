@@ -110,8 +110,9 @@ def test_it_starts_with_fixed_positions_and_linear_layers_by_xavier() -> None:
         ("vit_tiny_patch16_224", {**TINY, "pos_embed": "none"}, "needs a plain Vision Transformer"),
         ("vit_tiny_patch16_224", {**TINY, "global_pool": "map", "class_token": False}, "global_pool='avg'"),
         ("vit_tiny_patch16_224", {**TINY, "embed_dim": 18}, "multiple of 4, not 18"),
+        ("vit_tiny_patch16_224", {**TINY, "patch_size": [4, 8]}, "square patches, not 4x8"),
     ],
-    ids=["convolutions", "no positions", "attention pool", "odd width"],
+    ids=["convolutions", "no positions", "attention pool", "odd width", "oblong patches"],
 )
 def test_encoders_that_cannot_leave_patches_out_are_refused(name: str, arguments: dict[str, Any], what: str) -> None:
     backbone = build_backbone(BackboneConfig(timm=name, arguments=arguments), 32)
