@@ -130,7 +130,8 @@ def _replace_stem(trunk: Any, name: str, *, stride: int) -> None:
 def features_of_blank(backbone: Backbone, side: int) -> Any:
     """What the encoder makes of two blank pictures, which tells whether it takes pictures of this side at all.
 
-    A tensor of shape (2, dim), unless the network does not pool its features. The encoder is left as it was, running statistics included; whatever it raises is passed on.
+    A tensor of shape (2, dim), unless the network does not pool its features. The encoder is left as it was, running
+    statistics included; whatever it raises is passed on.
     """
     training = backbone.training
     backbone.eval()
