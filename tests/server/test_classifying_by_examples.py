@@ -18,6 +18,11 @@ from PIL import Image
 from tests.server.running import Running, picture, run_server
 from tests.server.watched import WatchedEncoder
 from tests.support.fake_encoder import FakeEncoder
+from twinlens.server.core.call import Call
+from twinlens.server.core.engine import Picture
+from twinlens.server.core.errors import Code, ServiceError
+from twinlens.server.core.example_scoring import ExampleRule
+from twinlens.server.services import example_set as example_sets
 from twinlens.v1 import classification_pb2 as pb
 from twinlens.v1 import collection_pb2, content_pb2, embedding_pb2
 
@@ -220,6 +225,16 @@ async def test_what_is_stored_replaced_or_deleted_counts_at_once(served: Running
     assert await best() == "b"
 
 
+async def test_other_keys_are_other_labels(served: Running) -> None:
+    await served.create()
+    item = collection_pb2.NewItem(id="a", image=picture("red"))
+    item.metadata.update({"kind": "warm", "breed": "tabby"})
+    await served.upsert(item)
+    for key, label in (("kind", "warm"), ("breed", "tabby")):
+        reply = await classify(served, pb.ExampleSet(collection="photos", label_key=key), picture("red"))
+        assert [score.label for score in reply.results[0].scores] == [label]
+
+
 async def test_an_example_that_cannot_be_used_is_named_and_the_others_are_used(served: Running) -> None:
     await served.create()
     good = example_set()
@@ -265,8 +280,32 @@ async def test_examples_are_embedded_once(data: Path) -> None:
         assert sum(encoder.image_batches) == 11 + 1
         await classify(served, example_set(temperature=1.0), *ASKED[:2])
         assert sum(encoder.image_batches) == 11 + 1 + 2
-        await classify(served, example_set({"other": [ASKED[0]]}), ASKED[0])
-        assert sum(encoder.image_batches) == 11 + 1 + 2 + 2
+        for i, other in enumerate(({"other": [ASKED[0]]}, {"other": [ASKED[1]]}), 1):
+            await classify(served, example_set(other), ASKED[0])
+            assert sum(encoder.image_batches) == 11 + 1 + 2 + 2 * i
+
+
+async def test_examples_are_made_for_all_who_wait_and_so_without_the_deadline_of_one(served: Running) -> None:
+    late = Call(deadline_s=0.0)
+    source = example_sets.source(example_set(), None)
+    with pytest.raises(ServiceError) as caught:
+        await served.app.engine.embed([Picture(ASKED[0])], late)
+    assert caught.value.code is Code.DEADLINE_EXCEEDED
+    assert (await served.app.examples.get(source, ExampleRule.KNN, late)).used == 11
+
+
+async def test_pictures_of_examples_count_in_what_is_in_flight(data: Path) -> None:
+    encoder = WatchedEncoder()
+    async with run_server(data, encoder, max_bytes_in_flight=2**20) as served:
+        encoder.hold()
+        large = example_set({"large": [picture("red") + bytes(600_000)]})
+        first = asyncio.create_task(classify(served, large, ASKED[0]))
+        await encoder.entered()
+        assert served.app.admission.items == 2
+        code, _ = await refusal(served, large, ASKED[0])
+        assert code is grpc.StatusCode.RESOURCE_EXHAUSTED
+        encoder.release()
+        assert (await first).examples.used_count == 1
 
 
 async def test_what_cannot_be_meant_is_refused_before_any_example_is_embedded(data: Path) -> None:
