@@ -54,7 +54,7 @@ class MomentumNetwork(nn.Module):
 
 
 def cosine_momentum(start: float, progress: float, *, end: float = 1.0) -> float:
-    """M = end - (end - start) · (cos(π · progress) + 1) / 2 (BYOL, Grill et al. 2020, §3.3, with end = 1).
+    """The momentum end - (end - start) · (cos(π · progress) + 1) / 2 (BYOL, Grill et al. 2020, §3.3, with end = 1).
 
     Args:
         start: At the first step.

@@ -37,6 +37,8 @@ def mlp_head(
     a linear head                             `mlp_head([h, 128])`
     ========================================  =====================================================================
 
+    (The last norm of SimCLR's authors has a gain but no shift; here it has both, as in later implementations.)
+
     Args:
         sizes: Widths from the input to the output, at least two; one linear layer between each two neighbours.
         norm: What stands between a hidden layer and its ReLU.

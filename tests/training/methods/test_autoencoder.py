@@ -8,7 +8,6 @@ from torch import Tensor
 
 from twinlens.training.data.picture_batch import PictureBatch
 from twinlens.training.methods.autoencoder import Autoencoder, AutoencoderOptions, coarsest_side
-from twinlens.training.methods.registry import image_method
 from twinlens.training.methods.run_plan import RunPlan
 from twinlens.training.modules.backbone import BackboneConfig, build_backbone
 
@@ -38,10 +37,6 @@ def shown(trained: Autoencoder) -> Tensor:
     trained.backbone.trunk.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
     trained.step(views(), batch())
     return seen[0]
-
-
-def test_the_registry_knows_it() -> None:
-    assert image_method("autoencoder") is Autoencoder
 
 
 def test_the_loss_is_the_mean_squared_difference_from_the_picture() -> None:

@@ -10,7 +10,6 @@ from torch import Tensor, nn
 from tests.support.small_runs import RESNET, VIT, empty_batch, random_views, small_backbone, train
 from twinlens.training.losses.byol import byol_regression
 from twinlens.training.methods.byol import BYOL, BYOLOptions
-from twinlens.training.methods.registry import image_method
 from twinlens.training.methods.run_plan import RunPlan
 from twinlens.training.modules.backbone import BackboneConfig
 from twinlens.training.modules.momentum import cosine_momentum
@@ -27,10 +26,6 @@ def method(backbone: BackboneConfig = RESNET, *, plan: dict[str, Any] | None = N
 def gradients(trained: BYOL, views: list[Tensor] | None = None) -> dict[str, Tensor]:
     torch.autograd.backward(trained.step(views or random_views(), empty_batch()).loss)
     return {name: p.grad for name, p in trained.named_parameters() if p.grad is not None}
-
-
-def test_the_registry_knows_it() -> None:
-    assert image_method("byol") is BYOL
 
 
 def test_a_step_predicts_the_target_of_each_view_from_the_other() -> None:

@@ -10,7 +10,6 @@ from twinlens.training.config import ConfigError
 from twinlens.training.data.picture_batch import PictureBatch
 from twinlens.training.losses.rebalanced_colour import rebalanced_cross_entropy
 from twinlens.training.methods.colorization import Colorization, ColorizationOptions
-from twinlens.training.methods.registry import image_method
 from twinlens.training.methods.run_plan import RunPlan
 from twinlens.training.modules.backbone import BackboneConfig, build_backbone
 from twinlens.training.modules.lab_colour import grey_of_lightness, lab_of
@@ -49,10 +48,6 @@ def shown(trained: Colorization, colours: Tensor) -> Tensor:
     trained.step(views(colours), batch())
     hook.remove()
     return seen[0]
-
-
-def test_the_registry_knows_it() -> None:
-    assert image_method("colorization") is Colorization
 
 
 def test_the_encoder_is_shown_lightness_alone() -> None:

@@ -14,7 +14,6 @@ from tests.support.small_runs import RESNET, VIT, empty_batch, random_views, sma
 from twinlens.training.loop import TrainingError
 from twinlens.training.losses.dino import dino_loss
 from twinlens.training.methods.dino import DINO, DINOOptions
-from twinlens.training.methods.registry import image_method
 from twinlens.training.methods.run_plan import RunPlan
 from twinlens.training.modules.backbone import BackboneConfig
 
@@ -32,10 +31,6 @@ def plan(**changed: Any) -> RunPlan:
 
 def method(run: RunPlan | None = None, backbone: BackboneConfig = RESNET, **changed: Any) -> DINO:
     return DINO(small_backbone(backbone), options(**changed), run or plan())
-
-
-def test_the_registry_knows_it() -> None:
-    assert image_method("dino") is DINO
 
 
 @pytest.mark.parametrize("backbone", [RESNET, VIT])

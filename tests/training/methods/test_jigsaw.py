@@ -9,7 +9,6 @@ from torch import Tensor, nn
 from twinlens.training.config import ConfigError
 from twinlens.training.data.picture_batch import PictureBatch
 from twinlens.training.methods.jigsaw import Jigsaw, JigsawOptions
-from twinlens.training.methods.registry import image_method
 from twinlens.training.methods.run_plan import RunPlan
 from twinlens.training.modules.backbone import BackboneConfig, build_backbone
 from twinlens.training.modules.jigsaw_permutations import distant_permutations
@@ -32,10 +31,6 @@ def views() -> list[Tensor]:
 
 def batch() -> PictureBatch:
     return PictureBatch(torch.zeros(N, SIZE, SIZE, 3, dtype=torch.uint8), torch.full((N,), -1), torch.arange(N), 0)
-
-
-def test_the_registry_knows_it() -> None:
-    assert image_method("jigsaw") is Jigsaw
 
 
 def test_the_answer_is_the_order_in_which_the_tiles_are_shown() -> None:

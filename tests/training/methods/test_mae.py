@@ -10,7 +10,6 @@ from torch import Tensor, nn
 from twinlens.training.config import ConfigError
 from twinlens.training.data.picture_batch import PictureBatch
 from twinlens.training.methods.mae import MAE, MAEOptions
-from twinlens.training.methods.registry import image_method
 from twinlens.training.methods.run_plan import RunPlan
 from twinlens.training.modules.backbone import BackboneConfig, build_backbone
 from twinlens.training.modules.random_masking import random_masking
@@ -33,10 +32,6 @@ def views() -> list[Tensor]:
 
 def batch() -> PictureBatch:
     return PictureBatch(torch.zeros(N, SIZE, SIZE, 3, dtype=torch.uint8), torch.full((N,), -1), torch.arange(N), 0)
-
-
-def test_the_registry_knows_it() -> None:
-    assert image_method("mae") is MAE
 
 
 def test_loss_and_gradients_equal_those_of_lightlys_documented_method() -> None:

@@ -13,7 +13,6 @@ from twinlens.training.config import ConfigError
 from twinlens.training.losses.batch_info_nce import batch_info_nce
 from twinlens.training.losses.queue_info_nce import queue_info_nce
 from twinlens.training.methods.moco import MoCo, MoCoOptions
-from twinlens.training.methods.registry import image_method
 from twinlens.training.methods.run_plan import RunPlan
 from twinlens.training.modules.backbone import BackboneConfig
 from twinlens.training.modules.momentum import cosine_momentum
@@ -40,10 +39,6 @@ def keys(trained: MoCo, view: Tensor) -> Tensor:
 def queue(trained: MoCo) -> Tensor:
     assert trained.queue is not None
     return trained.queue.keys_kd
-
-
-def test_the_registry_knows_it() -> None:
-    assert image_method("moco") is MoCo
 
 
 def test_a_step_of_version_2_finds_the_key_of_the_other_view_among_the_queue() -> None:

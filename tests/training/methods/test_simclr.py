@@ -6,50 +6,31 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from twinlens.training.data.picture_batch import PictureBatch
+from tests.support.small_runs import RESNET, SIZE, VIT, empty_batch, random_views, small_backbone
 from twinlens.training.losses.nt_xent import nt_xent
-from twinlens.training.methods.registry import image_method
 from twinlens.training.methods.run_plan import RunPlan
 from twinlens.training.methods.simclr import SimCLR, SimCLROptions
-from twinlens.training.modules.backbone import BackboneConfig, build_backbone
+from twinlens.training.modules.backbone import BackboneConfig
 
-N, SIZE = 8, 16
-RESNET = BackboneConfig(timm="resnet10t", stem="imagenet", arguments={"channels": [8, 8, 16, 16]})
-VIT = BackboneConfig(
-    timm="vit_tiny_patch16_224", arguments={"patch_size": 8, "embed_dim": 16, "depth": 1, "num_heads": 2}
-)
+N = 8
 
 
 def method(backbone: BackboneConfig = RESNET, *, chunk_size: int | None = None, **options: Any) -> SimCLR:
-    torch.manual_seed(0)
     plan = RunPlan(steps=10, batch_size=N, dataset_size=32, size=SIZE, chunk_size=chunk_size)
-    return SimCLR(build_backbone(backbone, SIZE), SimCLROptions(dim=8, **options), plan)
-
-
-def views(seed: int = 0, n: int = N) -> list[Tensor]:
-    generator = torch.Generator().manual_seed(seed)
-    return [torch.randn(n, 3, SIZE, SIZE, generator=generator) for _ in range(2)]
-
-
-def batch(n: int = N) -> PictureBatch:
-    return PictureBatch(torch.zeros(n, SIZE, SIZE, 3, dtype=torch.uint8), torch.full((n,), -1), torch.arange(n), 0)
+    return SimCLR(small_backbone(backbone), SimCLROptions(dim=8, **options), plan)
 
 
 def gradients(trained: SimCLR) -> dict[str, Tensor]:
     trained.zero_grad()
     dtype = next(trained.parameters()).dtype
-    torch.autograd.backward(trained.step([view.to(dtype) for view in views()], batch()).loss)
+    torch.autograd.backward(trained.step([view.to(dtype) for view in random_views()], empty_batch()).loss)
     return {name: p.grad.clone() for name, p in trained.named_parameters() if p.grad is not None}
-
-
-def test_the_registry_knows_it() -> None:
-    assert image_method("simclr") is SimCLR
 
 
 def test_a_step_is_nt_xent_of_the_projections_of_both_views_normalised_together() -> None:
     trained = method(temperature=0.3)
-    output = trained.step(views(), batch())
-    features = trained.backbone(torch.cat(views()))
+    output = trained.step(random_views(), empty_batch())
+    features = trained.backbone(torch.cat(random_views()))
     z = trained.head(features)
     torch.testing.assert_close(output.loss, nt_xent(z[:N], z[N:], 0.3))
     torch.testing.assert_close(output.embeddings, (z[:N], z[N:]))
@@ -66,7 +47,7 @@ def test_the_head_can_be_ablated_and_never_leaves_with_the_encoder(head: str) ->
     linear = [layer for layer in trained.head.modules() if isinstance(layer, nn.Linear)]
     assert len(linear) == {"mlp": 2, "linear": 1, "none": 0}[head]
     width = trained.backbone.dim if head == "none" else 8
-    assert trained.step(views(), batch()).embeddings[0].shape == (N, width)
+    assert trained.step(random_views(), empty_batch()).embeddings[0].shape == (N, width)
     assert trained.exported() is trained.backbone
 
 
@@ -82,7 +63,7 @@ def test_chunks_change_neither_loss_nor_gradients() -> None:
     torch.testing.assert_close(gradients(chunked), gradients(whole))
 
 
-def test_in_chunks_the_head_still_normalises_over_the_whole_batch() -> None:
+def test_in_chunks_the_head_still_normalises_over_the_whole_empty_batch() -> None:
     chunked, whole = method(VIT, chunk_size=4), method(VIT)
     gradients(chunked)
     gradients(whole)
@@ -94,10 +75,10 @@ def test_accuracy_is_the_share_of_views_that_find_the_other_view_first() -> None
         def forward_given(self, first: Tensor, second: Tensor) -> Tensor:
             self.backbone = nn.Identity()  # type: ignore[assignment]
             self.head = nn.Identity()
-            return self.step([first, second], batch(len(first))).values["accuracy"]
+            return self.step([first, second], empty_batch(len(first))).values["accuracy"]
 
     plan = RunPlan(steps=1, batch_size=4, dataset_size=4, size=SIZE)
-    trained = Given(build_backbone(RESNET, SIZE), SimCLROptions(), plan)
+    trained = Given(small_backbone(), SimCLROptions(), plan)
     eye = torch.eye(4)
     assert trained.forward_given(eye, 3 * eye) == 1
     # The last two pictures' second views are exchanged: their four views find the wrong picture.
@@ -112,7 +93,7 @@ def test_a_few_steps_teach_it_to_tell_pictures_apart() -> None:
     losses = []
     for _ in range(25):
         noisy = [colours + 0.3 * torch.randn(colours.shape, generator=generator) for _ in range(2)]
-        output = trained.step(noisy, batch())
+        output = trained.step(noisy, empty_batch())
         optimiser.zero_grad()
         torch.autograd.backward(output.loss)
         optimiser.step()

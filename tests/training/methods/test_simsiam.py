@@ -8,7 +8,6 @@ from torch import Tensor, nn
 
 from tests.support.small_runs import RESNET, VIT, empty_batch, random_views, small_backbone
 from twinlens.training.losses.negative_cosine import negative_cosine
-from twinlens.training.methods.registry import image_method
 from twinlens.training.methods.run_plan import RunPlan
 from twinlens.training.methods.simsiam import SimSiam, SimSiamOptions
 from twinlens.training.modules.backbone import BackboneConfig
@@ -27,10 +26,6 @@ def branches(trained: SimSiam) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """p_1, p_2, z_1, z_2."""
     z_1, z_2 = (trained.projection_head(trained.backbone(view)) for view in random_views())
     return trained.prediction_head(z_1), trained.prediction_head(z_2), z_1, z_2
-
-
-def test_the_registry_knows_it() -> None:
-    assert image_method("simsiam") is SimSiam
 
 
 def test_a_step_is_the_symmetrised_negative_cosine_with_constant_projections() -> None:

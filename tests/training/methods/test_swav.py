@@ -13,7 +13,6 @@ from twinlens.training.config import ConfigError
 from twinlens.training.loop import TrainingError
 from twinlens.training.losses.sinkhorn import sinkhorn
 from twinlens.training.losses.swapped_prediction import swapped_prediction
-from twinlens.training.methods.registry import image_method
 from twinlens.training.methods.run_plan import RunPlan
 from twinlens.training.methods.swav import SwAV, SwAVOptions
 from twinlens.training.modules.backbone import BackboneConfig
@@ -32,10 +31,6 @@ def plan(**changed: Any) -> RunPlan:
 
 def method(run: RunPlan | None = None, backbone: BackboneConfig = RESNET, **changed: Any) -> SwAV:
     return SwAV(small_backbone(backbone), options(**changed), run or plan())
-
-
-def test_the_registry_knows_it() -> None:
-    assert image_method("swav") is SwAV
 
 
 def test_a_step_is_swapped_prediction_of_sinkhorns_codes_from_all_crops() -> None:

@@ -10,7 +10,6 @@ from torch import nn
 from tests.support.small_runs import RESNET, VIT, empty_batch, random_views, small_backbone, train
 from twinlens.training.loop import TrainingError
 from twinlens.training.losses.vicreg import vicreg
-from twinlens.training.methods.registry import image_method
 from twinlens.training.methods.run_plan import RunPlan
 from twinlens.training.methods.vicreg import VICReg, VICRegOptions
 from twinlens.training.modules.backbone import BackboneConfig
@@ -23,10 +22,6 @@ def method(backbone: BackboneConfig = RESNET, run: dict[str, Any] | None = None,
     given = {"steps": 10, "batch_size": N, "dataset_size": 32, "size": 16, "learning_rate": 0.01, "log_every": 1}
     plan = RunPlan(**{**given, **(run or {})})
     return VICReg(small_backbone(backbone), VICRegOptions(**{"dim": 24, **changed}), plan)
-
-
-def test_the_registry_knows_it() -> None:
-    assert image_method("vicreg") is VICReg
 
 
 @pytest.mark.parametrize("backbone", [RESNET, VIT])
