@@ -1,6 +1,6 @@
 """How good labels by examples are on real photos, through a real server: prototypes and neighbours, few and many.
 
-    python bench/label_examples.py [--bundle DIR] [--data ../shared/data] [--json FILE]
+    python bench/quality/examples.py [--bundle DIR] [--data ../shared/data] [--json FILE]
 
 Without --bundle the starter is built first. Half of each label's pictures, drawn once, are stored in a collection; of
 these the first so many of each label are the examples. The other half is labelled. A bundle of pictures alone will do.
@@ -25,7 +25,7 @@ from twinlens.client import Client, Examples, NewItem
 from twinlens.server.local import local_server
 from twinlens.training.starter.build import build_starter
 
-DATA = Path(__file__).resolve().parents[1].parent / "shared" / "data"
+DATA = Path(__file__).resolve().parents[2].parent / "shared" / "data"
 SETS = ("clothing10", "cifar10_tiny")
 SEED = 0
 COUNTS = (1, 2, 5, 10)
