@@ -5,16 +5,19 @@ from __future__ import annotations
 import copy
 import math
 from dataclasses import dataclass
+from typing import cast
 
 import numpy as np
 import torch
 import torch.nn.functional as F
-from torch import nn
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from twinlens.encoders.manifest import PreprocessSpec
 from twinlens.training.augment.augmenter import Augmenter
 from twinlens.training.augment.recipe import AugmentRecipe, ViewGroup
-from twinlens.training.evaluation.features import embed_pictures
+from twinlens.training.evaluation.features import embed_pictures, normalised
 from twinlens.training.evaluation.knn import accuracy
 from twinlens.training.evaluation.labelled import Labelled, stratified
 from twinlens.training.evaluation.linear_probe import fit_linear
@@ -23,6 +26,9 @@ from twinlens.training.progress import Report
 
 # Of the linear layer that the fine-tuning starts from: strong, as there are few pictures.
 _PENALTY = 1e-2
+# Pictures of a batch that batch norm can take its statistics from.
+_FEWEST_FOR_STATISTICS = 32
+_MOST_AT_ONCE = 256
 
 
 @dataclass(frozen=True)
@@ -80,7 +86,8 @@ def low_shot(
 
     As there: random crops and flips only. Otherwise than there: the layer on top starts as the linear probe of the same
     pictures, so that what a fresh one makes the encoder forget does not count (Kumar et al. 2022), and the optimiser is
-    AdamW, which serves convolutional networks and transformers alike.
+    AdamW, which serves convolutional networks and transformers alike. Batch norm takes its statistics from the batches
+    where these hold 32 pictures or more; else it keeps those of the long training, if there was one.
 
     Args:
         backbone: Left as it is.
@@ -98,13 +105,13 @@ def low_shot(
     how = FineTuning() if tuning is None else tuning
     few = train.taken(stratified(train.labels, share, seed))
     classes = len(train.classes)
-    features = embed_pictures(backbone, few.pixels_nhwc, preprocess)
-    labels = torch.from_numpy(few.labels)
-    fitted = fit_linear(features, labels, classes, _PENALTY)
-    test_labels = torch.from_numpy(test.labels)
-    linear = accuracy(fitted.logits(embed_pictures(backbone, test.pixels_nhwc, preprocess)), test_labels)
-
     tuned = copy.deepcopy(backbone)
+    _take_first_statistics(tuned, few.pixels_nhwc, preprocess)
+    features = embed_pictures(tuned, few.pixels_nhwc, preprocess)
+    fitted = fit_linear(features, torch.from_numpy(few.labels), classes, _PENALTY)
+    test_labels = torch.from_numpy(test.labels)
+    linear = accuracy(fitted.logits(embed_pictures(tuned, test.pixels_nhwc, preprocess)), test_labels)
+
     for parameter in tuned.parameters():
         parameter.requires_grad = True
     device = next(tuned.parameters()).device
@@ -134,10 +141,11 @@ def _fine_tune(
     device = next(model.parameters()).device
     rng = np.random.default_rng((seed, len(few)))
     order = np.empty(0, dtype=np.int64)
-    # With fewer pictures than statistics need, those of the long training are better.
     model.train()
-    if batch < 32:
-        _keep_statistics(model)
+    if batch < _FEWEST_FOR_STATISTICS:
+        for norm in _batch_norms(model):
+            if norm.num_batches_tracked:  # those of the long training are better
+                norm.eval()
     every = max(1, steps // 20)
     for step in range(steps):
         if len(order) < batch:
@@ -154,7 +162,26 @@ def _fine_tune(
             progress(step + 1, {"step": float(step + 1), "loss": float(loss.detach())})
 
 
-def _keep_statistics(model: nn.Module) -> None:
-    for part in model.modules():
-        if isinstance(part, nn.modules.batchnorm._BatchNorm):  # noqa: SLF001 - the class of all batch norms has no other name
-            part.eval()
+def _take_first_statistics(backbone: nn.Module, pixels_nhwc: NDArray[np.uint8], preprocess: PreprocessSpec) -> None:
+    """Batch norms that no batch has passed, as in an encoder that was never trained, start with those of the pictures.
+
+    As built they normalise nothing, and the first batch would change all that the linear layer was fitted to.
+    """
+    fresh = {norm: norm.momentum for norm in _batch_norms(backbone) if norm.num_batches_tracked == 0}
+    if not fresh:
+        return
+    device = next(backbone.parameters()).device
+    backbone.eval()
+    for norm in fresh:
+        norm.train()
+        norm.momentum = None  # the mean over all batches
+    with torch.no_grad():
+        for part in np.array_split(pixels_nhwc, -(-len(pixels_nhwc) // _MOST_AT_ONCE)):
+            backbone(normalised(torch.from_numpy(part).to(device), preprocess))
+    for norm, momentum in fresh.items():
+        norm.momentum = momentum
+        cast("Tensor", norm.num_batches_tracked).zero_()  # still of no training
+
+
+def _batch_norms(model: nn.Module) -> list[_BatchNorm]:
+    return [part for part in model.modules() if isinstance(part, _BatchNorm)]

@@ -82,6 +82,6 @@ def test_larger_pictures_are_resized_as_serving_does(how: Literal["bilinear", "b
 
 def test_features_that_are_not_finite_are_one_line() -> None:
     net = network()
-    net[0].weight.data.fill_(float("inf"))
+    net[0].weight.data.fill_(float("inf"))  # type: ignore[operator]
     with pytest.raises(FeaturesError, match=r"not finite: train with a lower learning_rate or in fp32$"):
         embed_pictures(net, pictures(3), SPEC)
