@@ -36,11 +36,16 @@ def train(
         typer.Argument(metavar="[FILE.TOML]", help="What to train on what; the method's recipe holds the defaults."),
     ] = None,
     out: Annotated[
-        Path | None, typer.Option("--out", metavar="DIR", help="The run folder: new, or empty.", show_default=False)
+        Path | None,
+        typer.Option(
+            "--out", metavar="DIR", help="The run folder: new or empty, or the one to go on in.", show_default=False
+        ),
     ] = None,
     images: Annotated[
         Path | None,
-        typer.Option("--images", metavar="PATH", help="Pictures to train on: a folder, a list, or shards."),
+        typer.Option(
+            "--images", metavar="PATH", help="Pictures to train on: a folder, a list, or shards; over the file's."
+        ),
     ] = None,
     settings: Annotated[
         list[str] | None,
@@ -59,6 +64,7 @@ def train(
     """Train an encoder: a dual encoder on captions (clip), or an image encoder on pictures alone.
 
     Writes a run folder with a checkpoint, which `twinlens export` turns into a bundle.
+    --images, --set and --ablate are for methods on pictures alone; clip takes all from its file.
     """
     from twinlens.client.commands.output import print_json
 

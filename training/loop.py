@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import logging
 import math
 import time
@@ -16,6 +15,7 @@ import pytorch_lightning as pl
 import torch
 from torch.utils.data import DataLoader, IterableDataset
 
+from twinlens.training.csv_rows import append_row
 from twinlens.training.errors import TrainingRoomError
 from twinlens.training.modules.gather import mean_over_ranks
 from twinlens.training.progress import Report
@@ -136,16 +136,8 @@ class _MetricsLog(pl.Callback):
         row = {"step": float(step), "seconds": now_s - self._start_s, "samples_per_s": rate, **values}
         self.last = row
         if self._ranks.is_first:
-            self._write(row)
+            append_row(self._path, row)
             self._progress(step, row)
-
-    def _write(self, row: dict[str, float]) -> None:
-        fresh = not self._path.exists()
-        with self._path.open("a", encoding="utf-8", newline="") as file:
-            writer = csv.DictWriter(file, row)
-            if fresh:
-                writer.writeheader()
-            writer.writerow({name: f"{value:.6g}" for name, value in row.items()})
 
 
 class _OwnDraws(pl.Callback):
