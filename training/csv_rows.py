@@ -8,15 +8,18 @@ from pathlib import Path
 
 from twinlens.training.data.errors import DataError
 
+# Beyond this not every whole number is a float.
+_WHOLE = 2**53
+
 
 def append_row(path: Path, row: Mapping[str, float]) -> None:
-    """Adds a row, and the header before the first; six digits are kept."""
+    """Adds a row, and the header before the first; whole numbers are kept, of others six digits."""
     fresh = not path.exists()
     with path.open("a", encoding="utf-8", newline="") as file:
         writer = csv.DictWriter(file, list(row))
         if fresh:
             writer.writeheader()
-        writer.writerow({name: f"{value:.6g}" for name, value in row.items()})
+        writer.writerow({name: _written(value) for name, value in row.items()})
 
 
 def read_columns(path: Path) -> dict[str, list[float]]:
@@ -26,10 +29,12 @@ def read_columns(path: Path) -> dict[str, list[float]]:
         DataError: if the file cannot be read, or holds something else than numbers.
     """
     try:
-        with path.open(encoding="utf-8", newline="") as file:
-            reader = csv.DictReader(file)
-            rows = [row for row in reader if None not in row and None not in row.values()]
-            return {name: [float(row[name]) for row in rows] for name in reader.fieldnames or ()}
+        lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+        if lines and not lines[-1].endswith("\n"):  # also where all columns are there: the last number may not be
+            lines.pop()
+        reader = csv.DictReader(lines)
+        rows = [row for row in reader if None not in row and None not in row.values()]
+        return {name: [float(row[name]) for row in rows] for name in reader.fieldnames or ()}
     except (OSError, ValueError, csv.Error) as error:
         raise DataError(f"{path} is no table of numbers: {error}") from error
 
@@ -57,3 +62,8 @@ def keep_rows_until(path: Path, step: int) -> None:
         kept.replace(path)
     else:
         path.unlink()
+
+
+def _written(value: float) -> str:
+    # A step of a million has more than six digits.
+    return str(int(value)) if float(value).is_integer() and abs(value) < _WHOLE else f"{value:.6g}"

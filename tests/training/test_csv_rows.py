@@ -21,9 +21,17 @@ def test_rows_come_back_as_columns(tmp_path: Path) -> None:
     assert math.isnan(columns["loss"][1])
 
 
-def test_a_row_that_a_crash_cut_short_is_left_out(tmp_path: Path) -> None:
+def test_whole_numbers_are_kept_and_infinities_come_back(tmp_path: Path) -> None:
     path = tmp_path / "t.csv"
-    path.write_text("step,loss\n1,0.5\n2")
+    append_row(path, {"step": 12_345_678.0, "loss": math.inf, "far": 1e300, "seconds": 1_234_567.8})
+    assert path.read_text() == "step,loss,far,seconds\n12345678,inf,1e+300,1.23457e+06\n"
+    assert read_columns(path) == {"step": [12_345_678], "loss": [math.inf], "far": [1e300], "seconds": [1_234_570]}
+
+
+@pytest.mark.parametrize("cut", ["2", "2,", "2,0.4"])
+def test_a_row_that_a_crash_cut_short_is_left_out(tmp_path: Path, cut: str) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text(f"step,loss\n1,0.5\n{cut}")
     assert read_columns(path) == {"step": [1.0], "loss": [0.5]}
 
 
