@@ -192,14 +192,15 @@ def _prepare(config: ImageTrainConfig, out: Path, ranks: Ranks, *, resume: bool)
     if method_class.needs_labels and not pictures.labelled:
         raise ConfigError(f"{config.method} needs a class for every picture: put them in one folder per class")
     plan = plan_of(config, pictures, ranks.world_size)
-    options = config.options()
-    method_class.check(options, plan, backbone)
     identity = RunIdentity(config.method, config.digest(), pictures.digest())
     start = read_state(out / STATE_FILE, identity, ranks=ranks.world_size) if resume else 0
     share = {"rank": ranks.rank, "world_size": ranks.world_size}
     batches = None
     if plan.steps:
         batches = PictureBatches(pictures, plan.batch_size, config.train.seed, start=start, **share)
+    # After the batches: what a method says of a batch that cannot be shared would not be the reason.
+    options = config.options()
+    method_class.check(options, plan, backbone)
     knn = _knn(config, pictures, out, plan)
     method = method_class(backbone, options, plan)
     method.augmenter = Augmenter(

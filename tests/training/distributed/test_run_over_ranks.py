@@ -111,13 +111,14 @@ def test_ranks_draw_numbers_of_their_own(tmp_path: Path, pictures: Path) -> None
     assert set(first).isdisjoint(second)
 
 
+@pytest.mark.parametrize("method", ["simclr", "moco"])
 def test_a_batch_that_ranks_cannot_share_is_refused_before_anything_is_written(
-    tmp_path: Path, pictures: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, pictures: Path, monkeypatch: pytest.MonkeyPatch, method: str
 ) -> None:
     for name, value in {"TORCHELASTIC_RUN_ID": "x", "RANK": "0", "WORLD_SIZE": "3", "LOCAL_WORLD_SIZE": "3"}.items():
         monkeypatch.setenv(name, value)
     with pytest.raises(DataError, match="batch_size 8 is not a multiple of the 3 processes"):
-        train(config(pictures), tmp_path / "run", [])
+        train(read_image_config(method, pictures=pictures, settings=SETTINGS), tmp_path / "run", [])
     assert not (tmp_path / "run").exists()
 
 
