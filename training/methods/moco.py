@@ -89,6 +89,8 @@ class MoCo(ImageMethod):
         self.prediction_head: nn.Module = nn.Identity()
         self.queue: MemoryQueue | None = None
         self._fresh_keys: Tensor | None = None
+        # Only where the keys of a batch do not share all their statistics anyway, or none.
+        self._shuffles_keys = False
         if three:
             layers = [hidden] * (2 if vit else 1)
             self.projection_head = mlp_head([backbone.dim, *layers, dim], last_norm="affine-free")
@@ -102,8 +104,9 @@ class MoCo(ImageMethod):
             self.queue = MemoryQueue(_queue_size(options, plan), dim)
             # One part of the whole batch is what all ranks share anyway.
             parts = _parts(options, plan)
-            if parts > 1:
+            if parts > 1 and has_batch_norm(backbone):
                 split_batch_norms(backbone, _encoded_together(plan) * parts // plan.batch_size)
+                self._shuffles_keys = options.shuffle_keys
         self.key_backbone = MomentumNetwork(backbone)
         self.key_head = MomentumNetwork(self.projection_head)
 
@@ -182,8 +185,7 @@ class MoCo(ImageMethod):
             keys: Tensor = self.key_head(self.encode(pixels, self.key_backbone))
             return keys
 
-        shuffled = self.queue is not None and self.options.shuffle_keys
-        return computed_shuffled(encode, view) if shuffled else encode(view)
+        return computed_shuffled(encode, view) if self._shuffles_keys else encode(view)
 
     def _momentum(self) -> float:
         if self.options.version == 3:

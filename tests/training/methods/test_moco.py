@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -193,6 +194,30 @@ def test_chunks_change_neither_loss_nor_gradients(backbone: BackboneConfig, chun
         torch.autograd.backward(loss)
     for a, b in zip(both[0].parameters(), both[1].parameters(), strict=True):
         torch.testing.assert_close(a.grad, b.grad)
+
+
+@pytest.mark.parametrize(
+    ("backbone", "options", "shuffled"),
+    [
+        (RESNET, {}, True),
+        (RESNET, {"shuffle_keys": False}, False),
+        (RESNET, {"batch_norm_parts": 1}, False),
+        (RESNET, {"version": 3}, False),
+        (VIT, {}, False),
+    ],
+)
+def test_keys_are_dealt_out_anew_where_batch_norm_works_on_parts(
+    monkeypatch: pytest.MonkeyPatch, backbone: BackboneConfig, options: dict[str, Any], shuffled: bool
+) -> None:
+    calls: list[Tensor] = []
+
+    def dealt(network: Callable[[Tensor], Tensor], view: Tensor) -> Tensor:
+        calls.append(view)
+        return network(view)
+
+    monkeypatch.setattr("twinlens.training.methods.moco.computed_shuffled", dealt)
+    method(backbone, **options).step(random_views(), empty_batch())
+    assert bool(calls) == shuffled
 
 
 def test_the_queue_is_the_papers_but_no_more_than_half_the_pictures() -> None:
