@@ -30,7 +30,7 @@ def step_of(backbone: str, chunk_size: int | None) -> Stepping:
     return Stepping(SimCLR(build_backbone(BACKBONES[backbone], SIZE), SimCLROptions(dim=6), plan)).double()
 
 
-def gradients(step: nn.Module, rows: slice) -> tuple[Tensor, dict[str, Tensor]]:
+def gradients(step: nn.Module, rows: slice | list[int]) -> tuple[Tensor, dict[str, Tensor]]:
     generator = torch.Generator().manual_seed(1)
     views = [torch.randn(N, 3, SIZE, SIZE, generator=generator, dtype=torch.float64)[rows] for _ in range(2)]
     loss = step(views)
@@ -52,6 +52,16 @@ def test_every_gradient_over_ranks_is_that_of_one_big_batch(
 ) -> None:
     loss, expected = gradients(step_of(backbone, None), slice(None))
     results = on_ranks(on_one_rank, tmp_path, backbone, chunk_size, True)
+    torch.testing.assert_close(torch.stack([result[0] for result in results]).mean(), loss)
+    for _, found in results:
+        torch.testing.assert_close(found, expected, rtol=1e-8, atol=1e-10)
+
+
+def test_chunks_of_all_ranks_share_their_batch_norm(tmp_path: Path) -> None:
+    """Also when they are encoded again for the gradient."""
+    # The first two pictures of each rank, then the other two: what is encoded at the same time.
+    loss, expected = gradients(step_of("resnet", 4), [0, 1, 4, 5, 2, 3, 6, 7])
+    results = on_ranks(on_one_rank, tmp_path, "resnet", 2, True)
     torch.testing.assert_close(torch.stack([result[0] for result in results]).mean(), loss)
     for _, found in results:
         torch.testing.assert_close(found, expected, rtol=1e-8, atol=1e-10)
