@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,7 +12,7 @@ from twinlens.client.commands.options import AsJson
 from twinlens.training.command_line import for_people
 
 if TYPE_CHECKING:
-    from twinlens.training.evaluation.probe import Probed, ProbeResult
+    from twinlens.training.evaluation.probe import ProbeResult
 
 
 def probe(
@@ -46,13 +47,21 @@ def probe(
     from twinlens.client.commands.output import print_json
     from twinlens.training.config import ConfigError
 
-    with for_people():
+    with for_people(), ExitStack() as around:
         if maps and out is None:
             raise ConfigError("--map draws pictures: name a folder for them with --out")
+        if out is not None and out.exists() and not out.is_dir():
+            raise ConfigError(f"{out} is a file; name a folder for the report")
         from twinlens.training.evaluation.probe import SHARES, ProbeRequest
         from twinlens.training.evaluation.probe import probe as run
+        from twinlens.training.evaluation.report_folder import read_run, write_report
         from twinlens.training.progress import lines_or_bar
+        from twinlens.training.run_folder import run_folder
 
+        if out is not None:
+            # Now: that a folder cannot be made, or a table not be read, is no news for after minutes of work.
+            around.enter_context(run_folder(out))
+            left = read_run(source)
         request = ProbeRequest(
             source=source,
             train=train,
@@ -63,21 +72,13 @@ def probe(
             limit=limit,
             seed=seed,
         )
-        if out is not None and out.exists() and not out.is_dir():
-            raise ConfigError(f"{out} is a file; name a folder for the report")
         probed = run(request, lines_or_bar)
         if out is not None:
-            _write(probed, source, out, maps=maps, seed=seed)
+            write_report(probed, left, out, maps=maps, seed=seed)
     if as_json:
         print_json(probed.result.summary())
         return
     _tell(probed.result, out)
-
-
-def _write(probed: Probed, source: Path, out: Path, *, maps: bool, seed: int) -> None:
-    from twinlens.training.evaluation.report_folder import write_report
-
-    write_report(probed, source, out, maps=maps, seed=seed)
 
 
 def _tell(result: ProbeResult, out: Path | None) -> None:

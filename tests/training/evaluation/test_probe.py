@@ -143,10 +143,32 @@ def test_bad_input_is_one_line(run_folder: Path, pictures: Path, tmp_path: Path)
         ((run_folder, "--train", train, "--test", tmp_path / "test"), "'pink' is not among"),
         ((run_folder, "--train", train, "--map"), "--out"),
         ((run_folder, "--train", train, "--out", tmp_path / "file"), "is a file"),
+        ((run_folder, "--train", train, "--out", tmp_path / "file" / "report"), "cannot be made"),
+        ((run_folder, "--train", tmp_path / "nowhere", "--out", tmp_path / "new"), "nowhere"),
     ):
         code, _, err = call(*arguments)
         assert code == 1, arguments
         assert message in err
+    assert not (tmp_path / "new").exists()
+
+
+def test_what_a_report_lacks_is_told_before_anything_is_measured(
+    run_folder: Path, pictures: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("twinlens.training.evaluation.probe.probe", lambda *_: pytest.fail("measured"))
+    damaged = tmp_path / "damaged"
+    damaged.mkdir()
+    (damaged / "checkpoint.pt").write_bytes((run_folder / "checkpoint.pt").read_bytes())
+    (damaged / "metrics.csv").write_text("step,loss\none,two\n")
+    code, _, err = call(damaged, "--train", pictures / "train", "--out", tmp_path / "report")
+    assert code == 1
+    assert "metrics.csv is no table of numbers" in err
+
+
+def test_a_map_of_two_pictures_is_refused(run_folder: Path, pictures: Path, tmp_path: Path) -> None:
+    few = ("--train", pictures / "train", "--test", pictures / "test", "--limit", "2")
+    code, _, err = call(run_folder, *few, "--map", "--out", tmp_path / "report")
+    assert (code, err) == (1, "a map needs at least 3 test pictures, found 2")
 
 
 def test_records_that_are_damaged_count_as_absent(tmp_path: Path) -> None:
