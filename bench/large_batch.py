@@ -4,7 +4,7 @@
 
 ResNet-18 on drawn pixels; 0 is the whole batch at once. Each row is a process of its own; memory is the peak above what
 was resident before the first step, time the median of the processor time of a step, which other work on the machine
-does not change much.
+does not change much; `times` compares with the first row.
 """
 
 from __future__ import annotations
