@@ -9,7 +9,7 @@ from twinlens.training.augment.recipe import AugmentRecipe, View
 
 
 def describe(recipe: AugmentRecipe) -> list[str]:
-    """A line per group of views, and one for what its size changes."""
+    """A line per group of views, and one for what its size changes, if anything."""
     lines = []
     first = 1
     for _, group in groupby(recipe.resolved(), key=lambda view: view.group):
@@ -18,8 +18,9 @@ def describe(recipe: AugmentRecipe) -> list[str]:
         name = f"view {first}" if first == last else f"views {first}-{last}"
         lines.append(f"{name}: {', '.join(_parts(views[0], recipe.interpolation))}")
         first = last + 1
-    if recipe.is_small:
-        lines.append(f"at {recipe.size} px, below {recipe.small.below}: {', '.join(_changes(recipe))}")
+    changes = _changes(recipe) if recipe.is_small else []
+    if changes:
+        lines.append(f"at {recipe.size} px, below {recipe.small.below}: {', '.join(changes)}")
     return lines
 
 
@@ -46,17 +47,17 @@ def _parts(view: View, interpolation: str) -> list[str]:
 
 def _changes(recipe: AugmentRecipe) -> list[str]:
     small, changes = recipe.small, []
-    if not small.blur:
+    if not small.blur and any(group.blur is not None for group in recipe.views):
         changes.append("no blur")
-    if not small.solarize:
+    if not small.solarize and any(group.solarize is not None for group in recipe.views):
         changes.append("no solarize")
-    if small.jitter != 1:
+    if small.jitter != 1 and any(group.jitter is not None for group in recipe.views):
         changes.append(f"jitter times {small.jitter:g}")
     if small.crop_scale is not None:
         changes.append(f"crop {_range(small.crop_scale)}")
     if small.local_crop_scale is not None and recipe.local_views:
         changes.append(f"local crop {_range(small.local_crop_scale)}")
-    return changes or ["nothing changes"]
+    return changes
 
 
 def _range(pair: Sequence[float]) -> str:

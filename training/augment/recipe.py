@@ -13,7 +13,7 @@ Interpolation = Literal["bilinear", "bicubic"]
 
 
 class _Frozen(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
 class Jitter(_Frozen):

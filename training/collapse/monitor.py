@@ -148,7 +148,7 @@ class CollapseMonitor(nn.Module):
         # On the CPU, for not every device computes in float64.
         first, *others = (view.detach()[:_ROWS].cpu() for view in embeddings[:2])
         with torch.no_grad(), torch.autocast("cpu", enabled=False):
-            if not torch.isfinite(first).all():
+            if not all(torch.isfinite(view).all() for view in (first, *others)):
                 raise TrainingError(f"embeddings are not finite at step {step}: lower learning_rate or use fp32")
             values = _measure(first, others[0] if others else None)
             spread_now = float(spread(first))

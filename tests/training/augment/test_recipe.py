@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from twinlens.training.augment.ablation import Ablation, ablated
 from twinlens.training.augment.description import describe
 from twinlens.training.augment.recipe import AugmentRecipe, Blur, Jitter, SmallPictures, ViewGroup
 from twinlens.training.methods.registry import IMAGE_METHODS
@@ -87,6 +88,14 @@ def test_the_description_says_what_a_small_size_changes() -> None:
     assert "local crop 0.1-0.35" in swav[-1]
 
 
+def test_the_description_leaves_out_what_would_change_nothing() -> None:
+    assert describe(ablated(shipped("simclr", 32), Ablation.CROP)) == [
+        "views 1-2: 32 px bicubic, crop 0.08-1 of the area, flip 0.5"
+    ]
+    assert describe(ablated(shipped("swav", 32), Ablation.JITTER))[-1] == "at 32 px, below 48: jitter times 0.5"
+    assert describe(shipped("mae", 32)) == ["view 1: 32 px bicubic, crop 0.2-1 of the area, flip 0.5"]
+
+
 def test_a_jitter_that_is_scaled_to_nothing_is_left_out() -> None:
     group = ViewGroup(jitter=Jitter(brightness=0.4))
     assert AugmentRecipe(size=32, small=SmallPictures(below=48, jitter=0), views=(group,)).resolved()[0].jitter is None
@@ -105,6 +114,8 @@ def test_a_kernel_is_odd_and_never_wider_than_can_be_reflected() -> None:
         ({"views": [{"crop_scale": [0.5, 0.2]}]}, "crop_scale must be a rising pair"),
         ({"views": [{"crop_scale": [0.0, 1.0]}]}, "crop_scale must be a rising pair"),
         ({"views": [{"crop_ratio": [2.0, 1.0]}]}, "crop_ratio must be a rising pair"),
+        ({"views": [{"crop_ratio": [1.0, float("inf")]}]}, "finite number"),
+        ({"views": [{"jitter": {"brightness": float("nan")}}]}, "finite number"),
         ({"views": [{"flip": 1.5}]}, "less than or equal to 1"),
         ({"views": [{"jitter": {"hue": 0.6}}]}, "less than or equal to 0.5"),
         ({"views": [{"blur": {"sigma": [0.0, 1.0]}}]}, "sigma must be a rising pair"),
