@@ -14,7 +14,7 @@ import torch
 from twinlens.training.augment.augmenter import Augmenter
 from twinlens.training.config import ConfigError
 from twinlens.training.data.picture_batches import PictureBatches
-from twinlens.training.data.picture_set import UNLABELLED, PictureSet
+from twinlens.training.data.picture_set import UNLABELLED, PictureSet, left_out
 from twinlens.training.evaluation.curves import curves_of, draw_curves
 from twinlens.training.evaluation.knn_callback import KnnCallback
 from twinlens.training.image_checkpoint import save_image_checkpoint
@@ -91,10 +91,7 @@ class ImageTrainResult:
 
     def warnings(self) -> list[str]:
         """What a person should know: what was left out, once, with the first of its kind."""
-        if not self.unreadable:
-            return []
-        first, reason = next(iter(self.unreadable.items()))
-        return [f"left out {len(self.unreadable)} unusable picture(s); the first is {first}: {reason}"]
+        return left_out(self.unreadable)
 
 
 def train_images(

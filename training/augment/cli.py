@@ -63,6 +63,7 @@ def preview(
         recipe, found = _read(method, config, images, settings or (), ablate, pictures)
         from twinlens.training.augment.description import describe
         from twinlens.training.augment.preview import contact_sheet
+        from twinlens.training.data.picture_set import left_out
 
         sheet = contact_sheet(recipe, found.pixels_nhwc, draws=draws, seed=seed, mode="exact" if exact else "batched")
     try:
@@ -71,6 +72,8 @@ def preview(
         raise click.ClickException(f"cannot write {out}: {error.strerror or error}") from error
     for line in describe(recipe):
         typer.echo(line)
+    for line in left_out(found.unreadable):
+        typer.echo(line, err=True)
     typer.echo(f"{out}: {len(found)} picture(s), {sheet.width} x {sheet.height} pixels")
 
 
@@ -88,7 +91,8 @@ def _read(
         from twinlens.training.image_config import read_image_config
 
         run = read_image_config(method, config, pictures=images, settings=settings, ablate=ablate)
-        few = run.model_copy(update={"data": run.data.model_copy(update={"limit": limit})})
+        # A sheet shows what can be shown, however few that is.
+        few = run.model_copy(update={"data": run.data.model_copy(update={"limit": limit, "max_unreadable_share": 1.0})})
         return run.augment, load(few, run.data.path)
     if config is not None or settings:
         raise ConfigError(
@@ -101,7 +105,8 @@ def _read(
     from twinlens.training.data.picture_sources import load_pictures
 
     recipe = read_recipe(Path(method))
-    found = load_pictures(images, side=stored_side(recipe.size), smallest=recipe.size, limit=limit)
+    side = stored_side(recipe.size)
+    found = load_pictures(images, side=side, smallest=recipe.size, limit=limit, max_unreadable_share=1.0)
     return (recipe if ablate is None else ablated(recipe, ablate)), found
 
 

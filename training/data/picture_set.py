@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -47,3 +48,15 @@ class PictureSet:
             name = self.classes[label] if label != UNLABELLED else ""
             parts.update(f"{digest} {name}\n".encode())
         return parts.hexdigest()
+
+
+def left_out(unreadable: Mapping[str, str]) -> list[str]:
+    """A line for a person on pictures that were left out, with the first of them; nothing where there are none.
+
+    Args:
+        unreadable: What was left out, and why.
+    """
+    if not unreadable:
+        return []
+    first, reason = next(iter(unreadable.items()))
+    return [f"left out {len(unreadable)} unusable picture(s); the first is {first}: {reason}"]

@@ -85,11 +85,11 @@ def _tell(result: ProbeResult, out: Path | None) -> None:
     from rich.table import Table
 
     from twinlens.client.commands.output import print_table
+    from twinlens.training.data.picture_set import left_out
     from twinlens.training.evaluation.report import measures
 
-    if result.unreadable:
-        first, reason = next(iter(result.unreadable.items()))
-        typer.echo(f"left out {len(result.unreadable)} unusable picture(s); the first is {first}: {reason}", err=True)
+    for line in left_out(result.unreadable):
+        typer.echo(line, err=True)
     table = Table("measure", "value")
     for name, value in measures(result):
         table.add_row(name, value)

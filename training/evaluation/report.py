@@ -13,6 +13,7 @@ from typing import Any
 
 from PIL import Image
 
+from twinlens.training.data.picture_set import left_out
 from twinlens.training.evaluation.probe import ProbeResult
 
 _STYLE = """
@@ -53,11 +54,7 @@ def report_page(result: ProbeResult, parts: ReportParts) -> str:
     """
     title = f"{result.name}: {result.method}, {result.steps:,} steps"
     body = [f"<h1>{html.escape(title)}</h1>", "<h2>Measures</h2>", _table(measures(result))]
-    if result.unreadable:
-        first, reason = next(iter(result.unreadable.items()))
-        body.append(
-            f"<p>{len(result.unreadable)} picture(s) left out; the first is {html.escape(f'{first}: {reason}')}</p>"
-        )
+    body += [f"<p>{html.escape(line)}</p>" for line in left_out(result.unreadable)]
     body += ["<h2>Nearest neighbours by class</h2>", _per_class(result.per_class)]
     if parts.curves_png is not None:
         body += ["<h2>Learning curves</h2>", _image(parts.curves_png, "learning curves")]

@@ -69,6 +69,17 @@ def test_the_command_writes_a_sheet_and_says_what_is_done(
         assert sheet.size == (4 + 5 * 100, 20 + 4 * 100)
 
 
+def test_pictures_that_cannot_be_used_are_left_out_of_the_sheet(preview: Preview, folder: Path, tmp_path: Path) -> None:
+    (folder / "1.png").write_bytes(b"no picture")
+    code, text, wrong = preview(
+        "simclr", "--images", folder, "--out", tmp_path / "sheet.png", "--set", "augment.size=32"
+    )
+    assert code == 0
+    assert "sheet.png: 3 picture(s)" in text
+    assert wrong.startswith("left out 1 unusable picture(s); the first is ")
+    assert "1.png" in wrong
+
+
 def test_a_file_with_a_section_of_its_own_is_a_recipe(preview: Preview, folder: Path, tmp_path: Path) -> None:
     file = tmp_path / "mine.toml"
     file.write_text("[augment]\nsize = 40\n[[augment.views]]\ncount = 1\nflip = 1.0\n", encoding="utf-8")
