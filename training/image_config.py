@@ -31,7 +31,7 @@ class PicturesData(Frozen):
         path: A folder (of folders: each is a class), a list of pictures, or shards; see `picture_sources`.
         images: The folder that relative paths of a list start from; None: the list's own.
         image_column: Of a list.
-        label_column: Of a list; it may be absent.
+        label_column: Of a list; `label` may be absent, another one not.
         side: Side of the stored pictures that crops are cut from; None: the crop's own up to 32 pixels, else one and a
             half times that.
         limit: Take at most so many, spread evenly.

@@ -17,7 +17,7 @@ LIST_KINDS = frozenset({*TABLE_KINDS, ".parquet"})
 
 @dataclass(frozen=True, slots=True)
 class PictureColumns:
-    """Which columns hold what; a table without the label's column has pictures without classes."""
+    """Which columns hold what; a table without a column `label` has pictures without classes."""
 
     image: str = "image"
     label: str = "label"
@@ -33,19 +33,24 @@ def list_table(path: Path, columns: PictureColumns | None = None, *, images: Pat
         images: The folder that relative paths start from; default: the table's own.
 
     Raises:
-        DataError: if the table is missing or broken, a row lacks its image, or names a picture twice with two labels.
+        DataError: if the table is missing or broken, a row lacks its image or names a picture twice with two labels, or
+            no row has a label's column that is not called `label`.
     """
     columns = columns or PictureColumns()
     root = images if images is not None else path.parent
     rows = _parquet(path, columns) if path.suffix.lower() == ".parquet" else table_rows(path, what="list of pictures")
     listed: dict[str, ListedPicture] = {}
+    labelled = columns.label == PictureColumns().label
     for number, row in rows:
+        labelled |= columns.label in row
         picture = _picture(row, columns, path, number, root)
         known = listed.setdefault(picture.name, picture)
         if known.label != picture.label:
             raise DataError(
                 f"{path}, line {number}: {picture.name} is {known.label!r} above and {picture.label!r} here"
             )
+    if listed and not labelled:
+        raise DataError(f"{path} has no column {columns.label!r} for the classes")
     return PictureListing(list(listed.values()), class_names_beside(path.parent))
 
 

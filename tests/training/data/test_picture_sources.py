@@ -124,6 +124,17 @@ def test_columns_and_the_folder_of_pictures_may_be_named(class_folders: Path, tm
     assert told(pictures) == [("red.png", "a"), ("yellow.png", "b")]
 
 
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+def test_a_label_column_that_was_asked_for_has_to_be_there(class_folders: Path, kind: str) -> None:
+    path = class_folders / f"list.{kind}"
+    if kind == "csv":
+        path.write_text("image,label\nwarm/red.png,a\n")
+    else:
+        pq.write_table(pa.table({"image": ["warm/red.png"], "label": ["a"]}), path)
+    with pytest.raises(DataError, match=rf"list.{kind} has no column 'klass' for the classes"):
+        load(path, columns=PictureColumns(label="klass"))
+
+
 def test_rows_without_a_class_are_unlabelled(class_folders: Path) -> None:
     path = class_folders / "list.jsonl"
     rows = [{"image": "warm/red.png", "label": -1}, {"image": "cold/blue.png"}, {"image": "cold/cyan.png", "label": 7}]
