@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor, nn
 
+from twinlens.training.config import ConfigError
 from twinlens.training.data.picture_batch import PictureBatch
 from twinlens.training.methods.image_method import ImageMethod, MethodOptions, StepOutput
 from twinlens.training.methods.run_plan import RunPlan
@@ -50,6 +51,15 @@ class Autoencoder(ImageMethod):
                 channels_in=options.width, side_in=side, width=options.width, channels_out=3, side_out=plan.size
             ),
         )
+
+    @classmethod
+    def check(cls, options: AutoencoderOptions, plan: RunPlan, backbone: Backbone) -> None:  # noqa: ARG003 - the base's
+        """Refuses to blank every pixel."""
+        if options.noise == "masking" and options.noise_level >= 1:
+            raise ConfigError(
+                f"method.noise_level: masking blanks a share of the pixels, and {options.noise_level:g} leaves none; "
+                "take less than 1"
+            )
 
     def step(self, views: list[Tensor], batch: PictureBatch) -> StepOutput:  # noqa: ARG002 - the base's signature
         """Spoils, embeds, rebuilds."""

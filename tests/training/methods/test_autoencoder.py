@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from twinlens.training.config import ConfigError
 from twinlens.training.data.picture_batch import PictureBatch
 from twinlens.training.methods.autoencoder import Autoencoder, AutoencoderOptions, coarsest_side
 from twinlens.training.methods.run_plan import RunPlan
@@ -98,3 +99,11 @@ def test_it_learns_to_rebuild_a_few_pictures() -> None:
         optimiser.step()
         losses.append(loss.item())
     assert losses[-1] < 0.2 * losses[0]
+
+
+def test_blanking_every_pixel_is_refused() -> None:
+    plan = RunPlan(steps=1, batch_size=N, dataset_size=32, size=SIZE)
+    backbone = build_backbone(RESNET, SIZE)
+    with pytest.raises(ConfigError, match=r"method\.noise_level: .* 1 leaves none; take less than 1"):
+        Autoencoder.check(AutoencoderOptions(noise="masking", noise_level=1.0), plan, backbone)
+    Autoencoder.check(AutoencoderOptions(noise="gaussian", noise_level=1.0), plan, backbone)
