@@ -22,7 +22,7 @@ class BarlowTwinsOptions(MethodOptions):
     Attributes:
         dim: Width of the projector's three layers, and so of the embeddings; wider is better in the paper.
         redundancy_weight: λ, of the terms off the diagonal.
-        loss_scale: Factor on the loss.
+        loss_scale: Factor on the loss, as the authors' code has one; makes no difference to AdamW.
     """
 
     dim: int = Field(default=8192, ge=2)
