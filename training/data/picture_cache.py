@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -64,7 +64,7 @@ def decode_all(
     slots: dict[Path, int] = {}
     unreadable: dict[Path, str] = {}
     # Pillow decodes and resizes without holding the GIL.
-    for file, result in bounded_map(lambda one: _read(one, spec), files, threads=allowed_cpus()):
+    for file, result in bounded_map(lambda one: read_picture(one.read_bytes, spec), files, threads=allowed_cpus()):
         if isinstance(result, str):
             unreadable[file] = result
             continue
@@ -106,15 +106,33 @@ def allocate_pixels(shape: tuple[int, ...], spill: Path | None) -> NDArray[np.ui
         ) from error
 
 
-def _read(file: Path, spec: PreprocessSpec) -> tuple[NDArray[np.uint8], str] | str:
+def read_picture(
+    read: Callable[[], bytes], spec: PreprocessSpec, *, smallest: int = 1
+) -> tuple[NDArray[np.uint8], str] | str:
+    """One picture through the contract of serving.
+
+    Args:
+        read: Gives the file's bytes.
+        spec: The preprocessing; everything but normalisation happens here.
+        smallest: A shorter side below this makes a picture unusable.
+
+    Returns:
+        Its pixels, uint8 of shape (size, size, 3), and the SHA-256 of its bytes; or what is wrong with it.
+    """
     try:
-        data = file.read_bytes()
+        data = read()
     except OSError as error:
         return error.strerror or "cannot be opened"
     except ValueError:  # a NUL or half a surrogate pair
         return "no file can have this name"
     try:
-        picture = fit(decode_picture(data, min_side=spec.resize_size), spec)
+        picture = decode_picture(data, min_side=spec.resize_size)
+        if min(picture.size) < smallest:
+            return (
+                f"is {picture.width}x{picture.height}, smaller than the crop of {smallest} "
+                "(train on smaller crops with augment.size)"
+            )
+        fitted = fit(picture, spec)
     except InvalidImage as error:
         return str(error)
-    return np.asarray(picture, dtype=np.uint8), hashlib.sha256(data).hexdigest()
+    return np.asarray(fitted, dtype=np.uint8), hashlib.sha256(data).hexdigest()

@@ -3,22 +3,15 @@
 from __future__ import annotations
 
 import glob
-import hashlib
 from pathlib import Path
 
-import numpy as np
-from numpy.typing import NDArray
-
 from twinlens.encoders.cpus import allowed_cpus
-from twinlens.encoders.decode import decode_picture
-from twinlens.encoders.errors import InvalidImage
 from twinlens.encoders.manifest import PreprocessSpec
-from twinlens.encoders.preprocess import fit
 from twinlens.training.data.bounded_map import bounded_map
 from twinlens.training.data.class_names import number_labels
 from twinlens.training.data.errors import DataError
-from twinlens.training.data.listed_pictures import ListedPicture, PictureListing
-from twinlens.training.data.picture_cache import allocate_pixels
+from twinlens.training.data.listed_pictures import PictureListing
+from twinlens.training.data.picture_cache import allocate_pixels, read_picture
 from twinlens.training.data.picture_folders import list_folder
 from twinlens.training.data.picture_set import PictureSet
 from twinlens.training.data.picture_shards import list_shards
@@ -66,8 +59,9 @@ def load_pictures(
     kept: list[int] = []
     digests: list[str] = []
     unreadable: dict[str, str] = {}
-    decode = _Decode(side, smallest)
-    for row, (picture, result) in enumerate(bounded_map(decode, listed, threads=allowed_cpus())):
+    spec = PreprocessSpec(size=side, resize_size=side, mean=(0.0, 0.0, 0.0), std=(1.0, 1.0, 1.0))
+    results = bounded_map(lambda one: read_picture(one.read, spec, smallest=smallest), listed, threads=allowed_cpus())
+    for row, (picture, result) in enumerate(results):
         if isinstance(result, str):
             unreadable[picture.name] = result
             continue
@@ -122,30 +116,3 @@ def _list_dir(folder: Path, columns: PictureColumns | None, images: Path | None)
     if shards:
         return list_shards(shards)
     return list_folder(folder)
-
-
-class _Decode:
-    """One picture through the contract of serving: its pixels and its digest, or what is wrong with it."""
-
-    def __init__(self, side: int, smallest: int) -> None:
-        self._smallest = smallest
-        self._spec = PreprocessSpec(size=side, resize_size=side, mean=(0.0, 0.0, 0.0), std=(1.0, 1.0, 1.0))
-
-    def __call__(self, listed: ListedPicture) -> tuple[NDArray[np.uint8], str] | str:
-        try:
-            data = listed.read()
-        except OSError as error:
-            return error.strerror or "cannot be opened"
-        except ValueError:  # a NUL or half a surrogate pair
-            return "no file can have this name"
-        try:
-            picture = decode_picture(data, min_side=self._spec.size)
-            if min(picture.size) < self._smallest:
-                return (
-                    f"is {picture.width}x{picture.height}, smaller than the crop of {self._smallest} "
-                    "(train on smaller crops with augment.size)"
-                )
-            fitted = fit(picture, self._spec)
-        except InvalidImage as error:
-            return str(error)
-        return np.asarray(fitted, dtype=np.uint8), hashlib.sha256(data).hexdigest()
