@@ -17,18 +17,18 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-sys.path.pop(0)  # this folder: no module in it must stand in the way of the standard library's
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # so that the package `bench` is found
 
 import numpy as np
 import torch
 from lightly.transforms.byol_transform import BYOLTransform, BYOLView1Transform, BYOLView2Transform
 from lightly.transforms.moco_transform import MoCoV2Transform
 from lightly.transforms.simclr_transform import SimCLRTransform
-from numpy.typing import NDArray
 from PIL import Image
 from rich.console import Console
 from rich.table import Table
 
+from bench.drawn_photos import drawn_photos
 from twinlens.training.augment.augmenter import Augmenter, Mode
 from twinlens.training.augment.recipe import AugmentRecipe
 from twinlens.training.augment.recipe_file import read_recipe
@@ -36,13 +36,6 @@ from twinlens.training.augment.recipe_file import read_recipe
 RECIPES = Path(__file__).resolve().parents[1] / "training" / "recipes"
 CASES = (("simclr", 64), ("simclr", 32), ("moco", 64), ("byol", 64), ("swav", 32), ("swav", 64), ("dino", 64))
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
-
-
-def photos(count: int, side: int) -> NDArray[np.uint8]:
-    """Smooth pictures, (n, side, side, 3)."""
-    rng = np.random.default_rng(0)
-    coarse = rng.integers(0, 256, (count, 8, 8, 3), dtype=np.uint8)
-    return np.stack([np.asarray(Image.fromarray(each).resize((side, side))) for each in coarse])
 
 
 def lightly_transform(method: str, size: int) -> Any | None:
@@ -61,7 +54,7 @@ def lightly_transform(method: str, size: int) -> Any | None:
 
 def contenders(method: str, size: int, batch: int) -> dict[str, Callable[[int], object]]:
     recipe: AugmentRecipe = read_recipe(RECIPES / f"{method}.toml").model_copy(update={"size": size})
-    pixels = photos(batch, size if size <= 32 else size * 3 // 2)
+    pixels = drawn_photos(batch, size if size <= 32 else size * 3 // 2)
     source = torch.from_numpy(pixels)
     pictures = [Image.fromarray(each) for each in pixels]
 

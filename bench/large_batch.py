@@ -18,12 +18,13 @@ import time
 from pathlib import Path
 from typing import Any
 
-sys.path.pop(0)  # this folder: no module in it must stand in the way of the standard library's
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # so that the package `bench` is found
 
 import torch
 from rich.console import Console
 from rich.table import Table
 
+from bench.peak_memory import highest_mib
 from twinlens.training.data.picture_batch import PictureBatch
 from twinlens.training.methods.run_plan import RunPlan
 from twinlens.training.methods.simclr import SimCLR, SimCLROptions
@@ -46,12 +47,6 @@ def measure(options: argparse.Namespace) -> dict[str, float]:
         torch.autograd.backward(method.step(views, batch).loss)
         taken_s.append(time.process_time() - start_s)
     return {"seconds": statistics.median(taken_s), "peak_mib": highest_mib() - before_mib}
-
-
-def highest_mib() -> float:
-    """The largest resident size so far. Not `getrusage`: there a child starts with its parent's."""
-    status = Path("/proc/self/status").read_text(encoding="ascii", errors="replace")
-    return int(status.partition("VmHWM:")[2].split()[0]) / 1024
 
 
 def main() -> None:

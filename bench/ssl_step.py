@@ -20,7 +20,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-sys.path.pop(0)  # this folder: no module in it must stand in the way of the standard library's
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # so that the package `bench` is found
 
 import numpy as np
 import torch
@@ -29,6 +29,8 @@ from PIL import Image
 from rich.console import Console
 from rich.table import Table
 
+from bench.drawn_photos import drawn_photos
+from bench.peak_memory import highest_mib
 from twinlens.training.augment.augmenter import Augmenter, Mode
 from twinlens.training.augment.recipe import AugmentRecipe
 from twinlens.training.data.picture_batch import PictureBatch
@@ -49,13 +51,6 @@ LEVERS: dict[str, tuple[Mode, bool, bool]] = {
     "+ channels_last": ("batched", True, False),
     "+ bf16": ("batched", True, True),
 }
-
-
-def photos(count: int, side: int) -> NDArray[np.uint8]:
-    """Smooth pictures, (n, side, side, 3)."""
-    rng = np.random.default_rng(0)
-    coarse = rng.integers(0, 256, (count, 8, 8, 3), dtype=np.uint8)
-    return np.stack([np.asarray(Image.fromarray(each).resize((side, side))) for each in coarse])
 
 
 def lightly_step(pixels: NDArray[np.uint8], size: int, now_s: Clock) -> Step:
@@ -125,7 +120,7 @@ def our_step(
 
 def contender(name: str, options: argparse.Namespace) -> Step:
     torch.manual_seed(0)
-    pixels = photos(options.batch, options.size * 3 // 2)
+    pixels = drawn_photos(options.batch, options.size * 3 // 2)
     now_s = time.process_time if options.clock == "cpu" else time.perf_counter
     if name == LIGHTLY:
         return lightly_step(pixels, options.size, now_s)
@@ -138,12 +133,6 @@ def peak_mib(name: str, options: argparse.Namespace) -> dict[str, float]:
     command = [sys.executable, __file__, "--memory-of", name]
     command += [f"--{key}={getattr(options, key)}" for key in ("batch", "size", "threads")]
     return dict(json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout))
-
-
-def highest_mib() -> float:
-    """The largest resident size so far. Not `getrusage`: there a child starts with its parent's."""
-    status = Path("/proc/self/status").read_text(encoding="ascii", errors="replace")
-    return int(status.partition("VmHWM:")[2].split()[0]) / 1024
 
 
 def main() -> None:
