@@ -12,6 +12,7 @@ import typer
 from twinlens.training.augment.ablation import Ablation
 from twinlens.training.command_line import for_people
 from twinlens.training.config import ConfigError
+from twinlens.training.errors import first_line
 
 if TYPE_CHECKING:
     from twinlens.training.augment.recipe import AugmentRecipe
@@ -68,8 +69,8 @@ def preview(
         sheet = contact_sheet(recipe, found.pixels_nhwc, draws=draws, seed=seed, mode="exact" if exact else "batched")
     try:
         sheet.save(out)
-    except OSError as error:
-        raise click.ClickException(f"cannot write {out}: {error.strerror or error}") from error
+    except (OSError, ValueError) as error:  # the latter where a sheet is too large for the kind of file
+        raise click.ClickException(f"cannot write {out}: {first_line(error)}") from error
     for line in describe(recipe):
         typer.echo(line)
     for line in left_out(found.unreadable):

@@ -69,6 +69,15 @@ def test_the_command_writes_a_sheet_and_says_what_is_done(
         assert sheet.size == (4 + 5 * 100, 20 + 4 * 100)
 
 
+def test_a_sheet_too_large_for_its_kind_of_file_is_one_line(preview: Preview, folder: Path, tmp_path: Path) -> None:
+    large = ("--set", "augment.size=64", "--set", "augment.views=[{count = 20}]", "--draws", "16")
+    code, _, wrong = preview("random", "--images", folder, "--out", tmp_path / "sheet.webp", *large)
+    assert code == 1
+    assert wrong.startswith(f"twinlens: cannot write {tmp_path}/sheet.webp: ")
+    assert "16383 pixels" in wrong
+    assert wrong.count("\n") == 1
+
+
 def test_pictures_that_cannot_be_used_are_left_out_of_the_sheet(preview: Preview, folder: Path, tmp_path: Path) -> None:
     (folder / "1.png").write_bytes(b"no picture")
     code, text, wrong = preview(
