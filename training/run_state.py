@@ -79,7 +79,7 @@ class RunState(pl.Callback):
         broken = first_not_finite(pl_module.state_dict())
         if broken is not None:
             raise CheckpointError(f"{broken} is not finite at step {step}: lower learning_rate or use fp32")
-        temporary = self._path.with_name(f"{self._path.name}.tmp")
+        temporary = _half_written(self._path)
         try:
             trainer.save_checkpoint(temporary)  # by all ranks together; the first one writes
             if trainer.is_global_zero:
@@ -165,6 +165,16 @@ def read_state(path: Path, identity: RunIdentity, *, ranks: int = 1) -> int:
     if generators != ranks:
         raise CheckpointError(f"{path} is of a run of {generators} process(es); it cannot go on with {ranks}")
     return step
+
+
+def discard_state(path: Path) -> None:
+    """Removes the state of a run that is over, and what a kill left of one that was being written."""
+    for each in (path, _half_written(path)):
+        each.unlink(missing_ok=True)
+
+
+def _half_written(path: Path) -> Path:
+    return path.with_name(f"{path.name}.tmp")
 
 
 def _load(path: Path) -> dict[str, Any]:

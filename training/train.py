@@ -25,7 +25,7 @@ from twinlens.training.optimiser import Schedule
 from twinlens.training.progress import Report
 from twinlens.training.run_folder import CHECKPOINT_FILE, METRICS_FILE, check_run_folder, cut_tables, run_folder
 from twinlens.training.run_records import PACKAGES, recorded_config, write_records
-from twinlens.training.run_state import STATE_FILE, RunIdentity, RunState, read_state
+from twinlens.training.run_state import STATE_FILE, RunIdentity, RunState, discard_state, read_state
 from twinlens.training.start import Parent, start_of
 from twinlens.training.versions import versions
 
@@ -157,7 +157,7 @@ def _train(config: TrainConfig, out: Path, progress: Report, *, resume: bool) ->
         packages=versions(PACKAGES),
     )
     save_checkpoint(checkpoint, spec, method.exported(), CheckpointMeta(start.step + run.steps, lineage))
-    (out / STATE_FILE).unlink(missing_ok=True)
+    discard_state(out / STATE_FILE)
     return TrainResult(checkpoint, run.steps, len(pairs), raw.unreadable, unknown, last)
 
 

@@ -45,7 +45,7 @@ from twinlens.training.run_folder import (
     run_folder,
 )
 from twinlens.training.run_records import write_records
-from twinlens.training.run_state import STATE_FILE, RunIdentity, RunState, read_state
+from twinlens.training.run_state import STATE_FILE, RunIdentity, RunState, discard_state, read_state
 
 _MOST_VOTERS = 20_000
 _MOST_LEFT_OUT = 5_000
@@ -155,7 +155,7 @@ def train_images(
         if ranks.is_first:
             meta = meta_of_run(config, run.pictures, run.plan, seen)
             save_image_checkpoint(checkpoint, spec_of(config), run.method.exported(), meta)
-            (out / STATE_FILE).unlink(missing_ok=True)
+            discard_state(out / STATE_FILE)
             _draw(out)
     found, accuracy = run.pictures, seen.get("knn_accuracy")
     return ImageTrainResult(checkpoint, len(found), run.plan.steps, found.unreadable, last, accuracy, method=run.method)
