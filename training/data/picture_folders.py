@@ -35,4 +35,5 @@ def list_folder(folder: Path) -> PictureListing:
 def _refuse_splits(folder: Path) -> None:
     names = sorted(each.name for each in folder.iterdir() if each.is_dir() and not each.name.startswith("."))
     if len(names) > 1 and all(name.lower() in _SPLITS for name in names):
-        raise DataError(f"{folder} holds the parts {', '.join(names)}: name one of them, such as {folder / names[-1]}")
+        one = next((name for name in names if name.lower().startswith("train")), names[0])
+        raise DataError(f"{folder} holds the parts {', '.join(names)}: name one of them, such as {folder / one}")
