@@ -47,7 +47,9 @@ class PictureBatches(IterableDataset[PictureBatch]):
         if batch_size < 2:
             raise DataError("batch_size must be at least 2: batch statistics and negatives need more than one picture")
         if batch_size > len(pictures):
-            raise DataError(f"batch_size {batch_size} is larger than the data ({len(pictures)} pictures)")
+            raise DataError(
+                f"batch_size {batch_size} is larger than the data ({len(pictures)} pictures); lower train.batch_size"
+            )
         if batch_size % world_size:
             raise DataError(f"batch_size {batch_size} is not a multiple of the {world_size} processes that share it")
         if batch_size == world_size:

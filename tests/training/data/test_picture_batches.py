@@ -55,7 +55,7 @@ def test_ranks_share_the_batch_that_one_would_cut(pictures: PictureSet) -> None:
     ("batch_size", "world_size", "message"),
     [
         (1, 1, "batch_size must be at least 2"),
-        (23, 1, r"batch_size 23 is larger than the data \(22 pictures\)"),
+        (23, 1, r"batch_size 23 is larger than the data \(22 pictures\); lower train.batch_size$"),
         (5, 2, "batch_size 5 is not a multiple of the 2 processes"),
         (4, 4, "leaves each of the 4 processes one picture"),
     ],
