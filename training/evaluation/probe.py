@@ -184,4 +184,10 @@ def _pictures(request: ProbeRequest, spec: ImageEncoderSpec) -> tuple[Labelled, 
             raise DataError(f"{request.train} has a class of one picture: name other pictures with --test")
         return train.taken(rest), train.taken(held), training.unreadable
     testing = load(request.test)
-    return train, labelled(testing, train.classes), {**training.unreadable, **testing.unreadable}
+    # Both often have a picture of one name.
+    unreadable = {
+        f"{path}: {name}": reason
+        for path, found in ((request.train, training), (request.test, testing))
+        for name, reason in found.unreadable.items()
+    }
+    return train, labelled(testing, train.classes), unreadable

@@ -18,6 +18,7 @@ from twinlens.encoders.manifest import Lineage, PreprocessSpec
 from twinlens.training.checkpoint import CheckpointMeta
 from twinlens.training.csv_rows import append_row
 from twinlens.training.evaluation.cli import probe
+from twinlens.training.evaluation.probe import ProbeRequest, _pictures
 from twinlens.training.evaluation.report import read_record
 from twinlens.training.image_checkpoint import ImageEncoderSpec, save_image_checkpoint
 from twinlens.training.modules.backbone import BackboneConfig, build_backbone
@@ -84,6 +85,20 @@ def test_a_checkpoint_file_is_as_good_as_its_folder_and_a_fifth_is_held_out(run_
     found = json.loads(out)
     assert code == 0
     assert (found["train_pictures"], found["test_pictures"]) == (30, 6)
+
+
+def test_pictures_of_one_name_that_cannot_be_used_are_all_counted(tmp_path: Path) -> None:
+    good = Image.new("RGB", (16, 16))
+    for part in ("train", "test"):
+        for name in ("red", "green"):
+            (tmp_path / part / name).mkdir(parents=True)
+            for i in range(60):
+                good.save(tmp_path / part / name / f"{i}.png")
+        (tmp_path / part / "red" / "broken.png").write_bytes(b"no picture")
+    request = ProbeRequest(tmp_path, tmp_path / "train", tmp_path / "test")
+    train, test, unreadable = _pictures(request, ImageEncoderSpec(TINY, SPEC, "simclr", "tiny"))
+    assert (len(train), len(test)) == (120, 120)
+    assert [name.split(": ")[0] for name in unreadable] == [str(tmp_path / part) for part in ("train", "test")]
 
 
 def test_the_report_stands_alone(run_folder: Path, pictures: Path, tmp_path: Path) -> None:
