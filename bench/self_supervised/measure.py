@@ -87,7 +87,7 @@ def measure(
                 row.method, pictures=data / "train", settings=(*settings, *more), ablate=row.ablate
             )
 
-        trained = row.method != "random"
+        trained = not row.untrained
         steps = 0
         if trained:
             per_step_s = _cost(config, runs, clock)

@@ -20,7 +20,7 @@ CONVOLUTIONAL = (
 VIT = (
     'model.timm="vit_tiny_patch16_224"',
     'model.stem="imagenet"',
-    "model.arguments={patch_size = 4, embed_dim = 192, depth = 6, num_heads = 3}",
+    'model.arguments={patch_size = 4, embed_dim = 192, depth = 6, num_heads = 3, global_pool = "avg"}',
 )
 # CIFAR-10's own statistics.
 COMMON = (
@@ -36,6 +36,14 @@ _RATE = "train.learning_rate=2e-3"
 _ADAMW = ('train.optimiser="adamw"', _RATE, "train.weight_decay=1e-4", "train.warmup_share=0.05")
 _SIMCLR = ("method.temperature=0.2", _RATE)
 _MOCO = ("method.momentum=0.99", *_ADAMW)
+# Ten crops, most of them tiny, cost a small ViT more than they teach it.
+_TWO_CROPS = (
+    (
+        "augment.views=[{count = 2, crop_scale = [0.25, 1.0], crop_ratio = [0.75, 1.3333333333333333], flip = 0.5, "
+        "jitter = {probability = 0.8, brightness = 0.4, contrast = 0.4, saturation = 0.2, hue = 0.1}, grayscale = 0.2}]"
+    ),
+    "train.batch_size=64",
+)
 _DINO = ("method.outputs=1024", "method.warmup_teacher_temperature_epochs=5")
 
 
@@ -50,6 +58,7 @@ class Row:
         settings: `--set` values over the method's recipe and `COMMON`.
         ablate: As in `--ablate`.
         vit: Whether it has the ViT.
+        untrained: Whether it is left at its random start.
     """
 
     name: str
@@ -58,6 +67,7 @@ class Row:
     settings: tuple[str, ...] = ()
     ablate: Ablation | None = None
     vit: bool = False
+    untrained: bool = False
 
     def all_settings(self) -> tuple[str, ...]:
         """Everything over the recipe, the row's own last."""
@@ -66,7 +76,7 @@ class Row:
 
 # Heads and queues as wide as a network of this size and 10,000 pictures can use; rates for a run of minutes.
 METHODS = (
-    Row("random", "random", "ends of the scale"),
+    Row("random", "random", "ends of the scale", untrained=True),
     Row("supervised", "supervised", "ends of the scale"),
     Row("simclr", "simclr", "contrastive", _SIMCLR),
     Row("moco", "moco", "contrastive", (*_MOCO, "method.queue_size=2048")),
@@ -80,9 +90,10 @@ METHODS = (
     Row("autoencoder", "autoencoder", "pretext"),
     Row("colorization", "colorization", "pretext"),
     Row("jigsaw", "jigsaw", "pretext"),
-    Row("random_vit", "random", "ends of the scale", vit=True),
+    # With the weights and positions that its method starts from.
+    Row("mae_vit_untrained", "mae", "ends of the scale", vit=True, untrained=True),
     Row("mae_vit", "mae", "masked", vit=True),
-    Row("dino_vit", "dino", "distillation", _DINO, vit=True),
+    Row("dino_vit", "dino", "distillation", (*_DINO, *_TWO_CROPS), vit=True),
 )
 
 
