@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from twinlens.training.losses.decorrelation import centred, off_diagonal_squares
 from twinlens.training.modules.gather import sum_over_ranks, world_size
 
 
@@ -53,15 +54,12 @@ def barlow_twins(
     n = world_size() * z_a.shape[0]
     a, b = _standardised(z_a, n, epsilon), _standardised(z_b, n, epsilon)
     correlations = sum_over_ranks(a.T @ b) / n
-    diagonal = correlations.diagonal()
-    invariance = (1.0 - diagonal).square().sum()
-    off_diagonal = ~torch.eye(len(diagonal), dtype=torch.bool, device=diagonal.device)
-    redundancy = correlations.where(off_diagonal, 0.0).square().sum()
+    invariance = (1.0 - correlations.diagonal()).square().sum()
+    redundancy = off_diagonal_squares(correlations)
     return BarlowTwinsTerms(invariance + redundancy_weight * redundancy, invariance, redundancy)
 
 
 def _standardised(z: Tensor, n: int, epsilon: float) -> Tensor:
-    z = z.to(torch.promote_types(z.dtype, torch.float32))
-    z = z - sum_over_ranks(z.sum(dim=0)) / n
+    z = centred(z.to(torch.promote_types(z.dtype, torch.float32)), n)
     variance = sum_over_ranks(z.square().sum(dim=0)) / n
     return z * (variance + epsilon).rsqrt()

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from twinlens.training.losses.decorrelation import centred, off_diagonal_squares
 from twinlens.training.modules.gather import sum_over_ranks, world_size
 
 
@@ -65,23 +66,18 @@ def vicreg(
     a, b = z_a.to(precise), z_b.to(precise)
     n = world_size() * a.shape[0]
     invariance = sum_over_ranks((a - b).square().sum()) / (n * a.shape[1])
-    a, b = _centred(a, n), _centred(b, n)
+    a, b = centred(a, n), centred(b, n)
     variance = 0.5 * (_variance(a, n, epsilon) + _variance(b, n, epsilon))
     covariance = _covariance(a, n) + _covariance(b, n)
     loss = invariance_weight * invariance + variance_weight * variance + covariance_weight * covariance
     return VICRegTerms(loss, invariance, variance, covariance)
 
 
-def _centred(z: Tensor, n: int) -> Tensor:
-    return z - sum_over_ranks(z.sum(dim=0)) / n
-
-
-def _variance(centred: Tensor, n: int, epsilon: float) -> Tensor:
-    variance = sum_over_ranks(centred.square().sum(dim=0)) / (n - 1)
+def _variance(deviations: Tensor, n: int, epsilon: float) -> Tensor:
+    variance = sum_over_ranks(deviations.square().sum(dim=0)) / (n - 1)
     return torch.relu(1.0 - (variance + epsilon).sqrt()).mean()
 
 
-def _covariance(centred: Tensor, n: int) -> Tensor:
-    covariances = sum_over_ranks(centred.T @ centred) / (n - 1)
-    off_diagonal = ~torch.eye(len(covariances), dtype=torch.bool, device=covariances.device)
-    return covariances.where(off_diagonal, 0.0).square().sum() / len(covariances)
+def _covariance(deviations: Tensor, n: int) -> Tensor:
+    covariances = sum_over_ranks(deviations.T @ deviations) / (n - 1)
+    return off_diagonal_squares(covariances) / len(covariances)
