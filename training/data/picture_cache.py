@@ -8,6 +8,7 @@ import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +23,8 @@ from twinlens.training.data.errors import DataError
 
 # Above this many bytes the array lives in a file and the operating system pages it.
 IN_MEMORY_BYTES = 2 << 30
+
+Item = TypeVar("Item")
 
 
 @dataclass(frozen=True)
@@ -58,30 +61,75 @@ def decode_all(
     """
     if not files:
         raise DataError("there are no pictures to train on")
-    shape = (len(files), spec.size, spec.size, 3)
-    pixels = allocate_pixels(shape, spill)
-    digests: list[str] = []
-    slots: dict[Path, int] = {}
-    unreadable: dict[Path, str] = {}
-    # Pillow decodes and resizes without holding the GIL.
-    for file, result in bounded_map(lambda one: read_picture(one.read_bytes, spec), files, threads=allowed_cpus()):
-        if isinstance(result, str):
-            unreadable[file] = result
-            continue
-        row, digest = result
-        slots[file] = len(digests)
-        pixels[len(digests)] = row
-        digests.append(digest)
+    decoded = decode_each(files, Path.read_bytes, spec, spill=spill)
+    unreadable = {files[row]: reason for row, reason in decoded.unreadable.items()}
     if unreadable and len(unreadable) > max_unreadable_share * len(files):
         first, reason = next(iter(unreadable.items()))
         raise DataError(
             f"{len(unreadable)} of {len(files)} pictures cannot be read, more than the share of "
             f"{max_unreadable_share:g} allowed; the first is {first}: {reason}"
         )
-    if not digests:
+    if not decoded.rows:
         first, reason = next(iter(unreadable.items()))
         raise DataError(f"none of {len(files)} pictures can be read; the first is {first}: {reason}")
-    return PictureCache(pixels[: len(digests)], tuple(digests), slots, unreadable)
+    slots = {files[row]: slot for slot, row in enumerate(decoded.rows)}
+    return PictureCache(decoded.pixels_nhwc, decoded.digests, slots, unreadable)
+
+
+@dataclass(frozen=True)
+class Decoded:
+    """What became of a sequence of pictures.
+
+    Attributes:
+        pixels_nhwc: uint8, shape (m, size, size, 3): those that can be used, in order.
+        rows: Their positions in the sequence.
+        digests: SHA-256 of their bytes.
+        unreadable: Positions of the others, in order, and what is wrong with them.
+    """
+
+    pixels_nhwc: NDArray[np.uint8]
+    rows: tuple[int, ...]
+    digests: tuple[str, ...]
+    unreadable: dict[int, str]
+
+
+def decode_each(
+    items: Sequence[Item],
+    read: Callable[[Item], bytes],
+    spec: PreprocessSpec,
+    *,
+    smallest: int = 1,
+    spill: Path | None = None,
+) -> Decoded:
+    """Decodes every picture in threads, few of them in flight.
+
+    Args:
+        items: The pictures.
+        read: Gives the bytes of one.
+        spec: The preprocessing; everything but normalisation happens here.
+        smallest: See `read_picture`.
+        spill: See `allocate_pixels`.
+
+    Raises:
+        DataError: if `spill` has no room.
+    """
+    pixels = allocate_pixels((len(items), spec.size, spec.size, 3), spill)
+    rows: list[int] = []
+    digests: list[str] = []
+    unreadable: dict[int, str] = {}
+
+    def decode(item: Item) -> tuple[NDArray[np.uint8], str] | str:
+        return read_picture(lambda: read(item), spec, smallest=smallest)
+
+    # Pillow decodes and resizes without holding the GIL.
+    for row, (_, result) in enumerate(bounded_map(decode, items, threads=allowed_cpus())):
+        if isinstance(result, str):
+            unreadable[row] = result
+            continue
+        pixels[len(rows)], digest = result
+        rows.append(row)
+        digests.append(digest)
+    return Decoded(pixels[: len(rows)], tuple(rows), tuple(digests), unreadable)
 
 
 def allocate_pixels(shape: tuple[int, ...], spill: Path | None) -> NDArray[np.uint8]:

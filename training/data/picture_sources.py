@@ -5,13 +5,11 @@ from __future__ import annotations
 import glob
 from pathlib import Path
 
-from twinlens.encoders.cpus import allowed_cpus
 from twinlens.encoders.manifest import PreprocessSpec
-from twinlens.training.data.bounded_map import bounded_map
 from twinlens.training.data.class_names import number_labels
 from twinlens.training.data.errors import DataError
-from twinlens.training.data.listed_pictures import PictureListing
-from twinlens.training.data.picture_cache import allocate_pixels, read_picture
+from twinlens.training.data.listed_pictures import ListedPicture, PictureListing
+from twinlens.training.data.picture_cache import decode_each
 from twinlens.training.data.picture_folders import list_folder
 from twinlens.training.data.picture_set import PictureSet
 from twinlens.training.data.picture_shards import list_shards
@@ -55,28 +53,18 @@ def load_pictures(
         listed = [listed[row * len(listed) // limit] for row in range(limit)]
     # Before the pictures: a wrong label should not wait for all of them.
     names, labels = number_labels([each.label for each in listed], listing.class_names)
-    pixels = allocate_pixels((len(listed), side, side, 3), spill)
-    kept: list[int] = []
-    digests: list[str] = []
-    unreadable: dict[str, str] = {}
     spec = PreprocessSpec(size=side, resize_size=side, mean=(0.0, 0.0, 0.0), std=(1.0, 1.0, 1.0))
-    results = bounded_map(lambda one: read_picture(one.read, spec, smallest=smallest), listed, threads=allowed_cpus())
-    for row, (picture, result) in enumerate(results):
-        if isinstance(result, str):
-            unreadable[picture.name] = result
-            continue
-        pixels[len(kept)], digest = result
-        kept.append(row)
-        digests.append(digest)
+    decoded = decode_each(listed, ListedPicture.read, spec, smallest=smallest, spill=spill)
+    kept = list(decoded.rows)
+    unreadable = {listed[row].name: reason for row, reason in decoded.unreadable.items()}
     if not kept or len(unreadable) > max_unreadable_share * len(listed):
         first, reason = next(iter(unreadable.items()))
         allowed = f", more than the share of {max_unreadable_share:g} allowed" if kept else ""
         raise DataError(
             f"{len(unreadable)} of {len(listed)} pictures cannot be used{allowed}; the first is {first}: {reason}"
         )
-    return PictureSet(
-        pixels[: len(kept)], labels[kept], names, tuple(listed[row].name for row in kept), tuple(digests), unreadable
-    )
+    shown = tuple(listed[row].name for row in kept)
+    return PictureSet(decoded.pixels_nhwc, labels[kept], names, shown, decoded.digests, unreadable)
 
 
 def list_pictures(path: Path, *, columns: PictureColumns | None = None, images: Path | None = None) -> PictureListing:
