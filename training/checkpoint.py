@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import pickle
-import warnings
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -20,8 +18,11 @@ from twinlens.index.durable import sync
 from twinlens.training.config import ConfigError
 from twinlens.training.errors import TrainingRoomError, first_line
 from twinlens.training.finite import first_not_finite
+from twinlens.training.torch_file import NotATorchFile, read_torch_file
 
 CHECKPOINT_FORMAT = 1
+# In the folder of a run.
+CHECKPOINT_FILE = "checkpoint.pt"
 # The least image tower that open_clip builds, where another one takes its place.
 _PLACEHOLDER = {"image_size": 1, "patch_size": 1, "layers": 1, "width": 1, "head_width": 1}
 
@@ -155,7 +156,7 @@ def write_payload(path: Path, spec_json: str, model: nn.Module, meta: Checkpoint
 
 def checkpoint_of(source: Path) -> Path:
     """The checkpoint that a file or a run folder names."""
-    return source / "checkpoint.pt" if source.is_dir() else source
+    return source / CHECKPOINT_FILE if source.is_dir() else source
 
 
 def load_checkpoint(path: Path) -> tuple[DualEncoderSpec, nn.Module, CheckpointMeta]:
@@ -207,12 +208,9 @@ def read_payload(path: Path) -> dict[str, Any]:
     if not path.is_file():
         raise CheckpointError(f"no checkpoint at {path}")
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)  # remarks about foreign pickles, which are refused below
-            payload = torch.load(path, map_location="cpu", weights_only=True)
-    except (pickle.UnpicklingError, RuntimeError, EOFError, OSError, ValueError, KeyError) as error:
-        reason, _, _ = first_line(error).partition(". ")  # torch goes on with advice
-        raise CheckpointError(f"{path} is not a readable checkpoint: {reason}") from error
+        payload = read_torch_file(path)
+    except NotATorchFile as error:
+        raise CheckpointError(f"{path} is not a readable checkpoint: {error}") from error
     if not isinstance(payload, dict) or not {"format", "spec", "meta", "state_dict"} <= payload.keys():
         raise CheckpointError(f"{path} is not a twinlens checkpoint (import others with `twinlens pull NAME:PATH`)")
     if payload["format"] != CHECKPOINT_FORMAT:

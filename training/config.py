@@ -132,17 +132,21 @@ class HardNegativesConfig(Frozen):
         return self
 
 
-class TrainConfig(Frozen):
+class WholeConfig(Frozen):
+    """Base of what describes a whole run."""
+
+    def digest(self) -> str:
+        """SHA-256 of the configuration, whatever the layout of its file."""
+        return hashlib.sha256(json.dumps(self.model_dump(mode="json"), sort_keys=True).encode()).hexdigest()
+
+
+class TrainConfig(WholeConfig):
     """The whole file."""
 
     data: Annotated[ScenesData | CaptionsData, Field(discriminator="source")]
     model: ModelConfig
     train: RunConfig = RunConfig()
     hard_negatives: HardNegativesConfig | None = None
-
-    def digest(self) -> str:
-        """SHA-256 of the configuration, whatever the layout of its file."""
-        return hashlib.sha256(json.dumps(self.model_dump(mode="json"), sort_keys=True).encode()).hexdigest()
 
 
 def read_config(path: Path) -> TrainConfig:

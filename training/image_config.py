@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import tomllib
 from collections.abc import Mapping, Sequence
 from importlib import resources
@@ -14,7 +12,7 @@ from pydantic import Field, ValidationError, model_validator
 
 from twinlens.training.augment.ablation import Ablation, ablated
 from twinlens.training.augment.recipe import AugmentRecipe
-from twinlens.training.config import ConfigError, Frozen, one_line, read_toml
+from twinlens.training.config import ConfigError, Frozen, WholeConfig, one_line, read_toml
 from twinlens.training.methods.image_method import MethodOptions
 from twinlens.training.methods.registry import image_method
 from twinlens.training.modules.backbone import BackboneConfig
@@ -114,7 +112,7 @@ class KnnConfig(Frozen):
     test: Path | None = None
 
 
-class ImageTrainConfig(Frozen):
+class ImageTrainConfig(WholeConfig):
     """The whole run. `method_options` has passed the method's own check of the section [method]."""
 
     method: str
@@ -138,10 +136,6 @@ class ImageTrainConfig(Frozen):
     def options(self) -> MethodOptions:
         """The method's own options."""
         return image_method(self.method).Options.model_validate(self.method_options)
-
-    def digest(self) -> str:
-        """SHA-256 of the configuration, whatever the layout of its file."""
-        return hashlib.sha256(json.dumps(self.model_dump(mode="json"), sort_keys=True).encode()).hexdigest()
 
 
 def read_image_config(

@@ -7,12 +7,12 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from twinlens.training.checkpoint import CHECKPOINT_FILE
 from twinlens.training.config import ConfigError
 from twinlens.training.csv_rows import keep_rows_until
 from twinlens.training.run_records import check_same_run
 from twinlens.training.run_state import STATE_FILE
 
-CHECKPOINT_FILE = "checkpoint.pt"
 METRICS_FILE = "metrics.csv"
 EVALUATIONS_FILE = "evaluations.csv"
 

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-import pickle
 import random
-import warnings
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,6 +16,7 @@ from twinlens.index.durable import sync
 from twinlens.training.checkpoint import CheckpointError
 from twinlens.training.errors import first_line
 from twinlens.training.finite import first_not_finite
+from twinlens.training.torch_file import NotATorchFile, read_torch_file
 
 STATE_FORMAT = 1
 STATE_FILE = "state.pt"
@@ -181,11 +180,9 @@ def _load(path: Path) -> dict[str, Any]:
     if not path.is_file():
         raise CheckpointError(f"no state to go on from at {path}")
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)  # remarks about foreign pickles, which are refused below
-            state = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
-    except (pickle.UnpicklingError, RuntimeError, EOFError, OSError, ValueError, KeyError) as error:
-        raise CheckpointError(f"{path} is not the state of a run: {first_line(error).partition('. ')[0]}") from error
+        state = read_torch_file(path, mapped=True)
+    except NotATorchFile as error:
+        raise CheckpointError(f"{path} is not the state of a run: {error}") from error
     return state if isinstance(state, dict) else {}
 
 

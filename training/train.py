@@ -10,12 +10,13 @@ import pytorch_lightning as pl
 from pydantic import ValidationError
 
 from twinlens.encoders.manifest import Lineage, PreprocessSpec
-from twinlens.training.checkpoint import CheckpointMeta, save_checkpoint
+from twinlens.training.checkpoint import CHECKPOINT_FILE, CheckpointMeta, save_checkpoint
 from twinlens.training.config import CaptionsData, ConfigError, ScenesData, TrainConfig, one_line
 from twinlens.training.data.batches import HardShare, PairBatches
 from twinlens.training.data.captions import CaptionColumns, read_captions
 from twinlens.training.data.mined import MinedTable, tie
 from twinlens.training.data.pairs import Pairs, RawPairs, from_captions, from_scenes, tokenise
+from twinlens.training.data.picture_set import left_out
 from twinlens.training.data.scenes import SMALLEST, generate
 from twinlens.training.loop import fit
 from twinlens.training.methods.clip import Clip
@@ -23,7 +24,7 @@ from twinlens.training.mining.manifest import read_manifest
 from twinlens.training.modules.dual_encoder import DualEncoder
 from twinlens.training.optimiser import Schedule
 from twinlens.training.progress import Report
-from twinlens.training.run_folder import CHECKPOINT_FILE, METRICS_FILE, check_run_folder, cut_tables, run_folder
+from twinlens.training.run_folder import METRICS_FILE, check_run_folder, cut_tables, run_folder
 from twinlens.training.run_records import PACKAGES, recorded_config, write_records
 from twinlens.training.run_state import STATE_FILE, RunIdentity, RunState, discard_state, read_state
 from twinlens.training.start import Parent, start_of
@@ -66,10 +67,7 @@ class TrainResult:
 
     def warnings(self) -> list[str]:
         """What a person should know: what was left out, once, with the first of its kind."""
-        lines = []
-        if self.unreadable:
-            first, reason = next(iter(self.unreadable.items()))
-            lines.append(f"left out {len(self.unreadable)} unreadable picture(s); the first is {first}: {reason}")
+        lines = left_out(self.unreadable, "unreadable")
         if self.unknown_mined_rows:
             lines.append(f"left out {self.unknown_mined_rows} mined row(s) that name no pair of the data")
         return lines

@@ -12,6 +12,7 @@ import pytorch_lightning as pl
 import torch
 
 from twinlens.training.augment.augmenter import Augmenter
+from twinlens.training.checkpoint import CHECKPOINT_FILE
 from twinlens.training.config import ConfigError
 from twinlens.training.data.picture_batches import PictureBatches
 from twinlens.training.data.picture_set import UNLABELLED, PictureSet, left_out
@@ -37,7 +38,6 @@ from twinlens.training.modules.global_batch_norm import share_batch_norm
 from twinlens.training.progress import Report
 from twinlens.training.ranks import Ranks, launched_ranks
 from twinlens.training.run_folder import (
-    CHECKPOINT_FILE,
     EVALUATIONS_FILE,
     METRICS_FILE,
     check_run_folder,

@@ -50,13 +50,14 @@ class PictureSet:
         return parts.hexdigest()
 
 
-def left_out(unreadable: Mapping[str, str]) -> list[str]:
+def left_out(unreadable: Mapping[str, str], kind: str = "unusable") -> list[str]:
     """A line for a person on pictures that were left out, with the first of them; nothing where there are none.
 
     Args:
         unreadable: What was left out, and why.
+        kind: What such pictures are called.
     """
     if not unreadable:
         return []
     first, reason = next(iter(unreadable.items()))
-    return [f"left out {len(unreadable)} unusable picture(s); the first is {first}: {reason}"]
+    return [f"left out {len(unreadable)} {kind} picture(s); the first is {first}: {reason}"]

@@ -10,9 +10,10 @@ from pathlib import Path
 
 from twinlens.training.csv_rows import read_columns
 from twinlens.training.evaluation.embedding_map import COLOURS
+from twinlens.training.run_folder import EVALUATIONS_FILE, METRICS_FILE
 
 # The tables of a run folder, in the order in which their columns are drawn.
-TABLES = ("metrics.csv", "evaluations.csv")
+TABLES = (METRICS_FILE, EVALUATIONS_FILE)
 _NO_CURVES = {"step", "seconds", "samples_per_s"}
 _LINES = ("-", "--", ":")
 
