@@ -21,7 +21,7 @@ if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
     from bench.self_supervised.command import main
 
-    raise SystemExit(main())
+    raise SystemExit(main(__doc__))
 if __name__ == "ssl":
     del sys.modules["ssl"]
     sys.modules["ssl"] = importlib.import_module("ssl")

@@ -1,13 +1,4 @@
-"""Every self-supervised method under one budget on CIFAR-10 pictures, and the published ablations in small.
-
-    python bench/quality/ssl.py [--minutes 12] [--methods simclr,byol] [--ablations] [--jobs 1] [--clock wall]
-                                [--data ../shared/data/cifar10_shards] [--out DIR] [--json FILE]
-
-Prints kNN, linear probe, fine-tuning on 1 % and 10 % of the labels, std and effective rank of the features, and images
-a second; draws the learning curves as one picture. Every run is a process of its own and leaves a file in --out, so
-that a later call with the same folder goes on where an earlier one stopped. --clock cpu counts what a run computes
-instead of the time on the wall, for machines that do other things as well; with --jobs N, N runs share the processors.
-"""
+"""The command of `bench/quality/ssl.py`: which rows are run, in processes of their own, and what is printed."""
 
 from __future__ import annotations
 
@@ -18,8 +9,8 @@ import subprocess
 import sys
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 from bench.self_supervised.rows import METHODS, QUESTIONS, Row
 from bench.self_supervised.tables import draw_curves, print_methods, print_questions
@@ -31,9 +22,9 @@ DATA = ROOT.parent / "shared" / "data" / "cifar10_shards"
 ROWS = {row.name: row for row in (*METHODS, *(row for question in QUESTIONS for row in question.rows))}
 
 
-def main() -> int:
+def main(description: str | None) -> int:
     """Returns 0 if every run ended well."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, default=DATA)
     parser.add_argument("--minutes", type=float, default=12.0, help="of training, for each run")
     parser.add_argument("--methods", help="names of rows, with commas; default: all")
@@ -92,20 +83,18 @@ def _process(row: Row, arguments: argparse.Namespace, out: Path) -> int:
 
 
 def _one(arguments: argparse.Namespace) -> int:
-    from bench.self_supervised.measure import as_json, measure  # noqa: PLC0415 - torch, for the run alone
+    from bench.self_supervised.measure import measure  # noqa: PLC0415 - torch, for the run alone
 
     row = ROWS[arguments.row]
-    figures: dict[str, Any] = as_json(
-        measure(
-            row,
-            arguments.data,
-            minutes=arguments.minutes,
-            clock=arguments.clock,
-            seed=arguments.seed,
-            settings=tuple(arguments.set),
-        )
+    figures = measure(
+        row,
+        arguments.data,
+        minutes=arguments.minutes,
+        clock=arguments.clock,
+        seed=arguments.seed,
+        settings=tuple(arguments.set),
     )
     path: Path = arguments.out / f"{row.name}.json"
-    path.write_text(json.dumps(figures, indent=2) + "\n")
-    print(f"{row.name}: kNN {figures['knn']:.3f}, linear {figures['linear']:.3f}", flush=True)
+    path.write_text(json.dumps(asdict(figures), indent=2) + "\n")
+    print(f"{row.name}: kNN {figures.knn:.3f}, linear {figures.linear:.3f}", flush=True)
     return 0

@@ -2,28 +2,26 @@
 
 from __future__ import annotations
 
-import csv
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 import torch
-from torch import nn
 
 from bench.self_supervised.rows import Row
-from twinlens.training.collapse.measures import effective_rank, std_per_dimension
+from twinlens.training.data.picture_sources import list_pictures
+from twinlens.training.evaluation.curves import curves_of
 from twinlens.training.evaluation.features import as_evaluated, embed_pictures
-from twinlens.training.evaluation.knn import accuracy, knn_votes
 from twinlens.training.evaluation.labelled import labelled
 from twinlens.training.evaluation.linear_probe import linear_probe
-from twinlens.training.evaluation.low_shot import low_shot
-from twinlens.training.image_checkpoint import load_image_checkpoint
+from twinlens.training.evaluation.probe import ProbeRequest, probe
 from twinlens.training.image_config import ImageTrainConfig, read_image_config
-from twinlens.training.image_plan import load
+from twinlens.training.image_plan import load, preprocess_of
+from twinlens.training.methods.simclr import SimCLR
 from twinlens.training.progress import Report
 from twinlens.training.train_images import train_images
 
@@ -78,75 +76,61 @@ def measure(
         seed: Of everything.
         settings: Over all others.
     """
-    settings = (*row.all_settings(), f"train.seed={seed}", *settings)
+    every = (*row.all_settings(), f"train.seed={seed}", *settings)
+
+    def config(*more: str) -> ImageTrainConfig:
+        return read_image_config(row.method, pictures=data / "train", settings=(*every, *more), ablate=row.ablate)
+
     with tempfile.TemporaryDirectory() as folder:
         runs = Path(folder)
-
-        def config(*more: str) -> ImageTrainConfig:
-            return read_image_config(
-                row.method, pictures=data / "train", settings=(*settings, *more), ablate=row.ablate
-            )
-
-        trained = not row.untrained
-        steps = 0
-        if trained:
-            per_step_s = _cost(config, runs, clock)
-            steps = max(1, int(minutes * 60 / per_step_s))
-        final = config(f"train.steps={steps}", f'knn.test="{data / "test"}"')
-        epochs = steps * final.train.batch_size / 10_000
-        if trained:
-            final = config(f"train.steps={steps}", f'knn.test="{data / "test"}"', f"knn.every_epochs={epochs / _LOOKS}")
+        steps = 0 if row.untrained else max(1, int(minutes * 60 / _cost(config, runs, clock)))
+        batch_size = config().train.batch_size
+        epochs = steps * batch_size / len(list_pictures(data / "train").pictures)
         run = runs / "run"
         began_s = time.process_time()
+        final = config(f"train.steps={steps}", f'knn.test="{data / "test"}"', f"knn.every_epochs={epochs / _LOOKS}")
         method = train_images(final, run, _silent).method
         print(f"{row.name}: {steps} steps, {time.process_time() - began_s:.0f} s of processor time", flush=True)
-        curve = _curve(run / "evaluations.csv", minutes / max(1, steps))
-        spec, backbone, _ = load_image_checkpoint(run / "checkpoint.pt")
-        train_set = labelled(load(final, data / "train"))
-        test_set = labelled(load(final, data / "test"), train_set.classes)
-        bank = embed_pictures(backbone, train_set.pixels_nhwc, spec.preprocess)
-        queries = embed_pictures(backbone, test_set.pixels_nhwc, spec.preprocess)
-        bank_labels, query_labels = torch.from_numpy(train_set.labels), torch.from_numpy(test_set.labels)
-        classes = len(train_set.classes)
-        linear = linear_probe(bank, bank_labels, queries, query_labels, classes).accuracy
-        head: nn.Module | None = getattr(method, "head", None) if row.method == "simclr" else None
-        behind_head = None
-        if head is not None:  # figure 8 of SimCLR: the layer before the head is the better one
-            with as_evaluated(head):
-                behind_head = linear_probe(head(bank), bank_labels, head(queries), query_labels, classes).accuracy
-        shots = {
-            f"{share:g}": low_shot(backbone, train_set, test_set, spec.preprocess, share, seed=seed).accuracy
-            for share in _LOW_SHOT
-        }
+        request = ProbeRequest(run, data / "train", data / "test", shares=_LOW_SHOT, seed=seed)
+        result = probe(request, _silent).result
+        seconds = 60 * minutes if steps else 0.0
         return Figures(
             name=row.name,
             method=row.method,
             family=row.family,
             steps=steps,
             epochs=epochs,
-            seconds=60 * minutes if trained else 0.0,
-            images_per_s=steps * final.train.batch_size / (60 * minutes) if trained else 0.0,
-            knn=accuracy(knn_votes(queries, bank, bank_labels, classes), query_labels),
-            linear=linear,
-            linear_behind_head=behind_head,
-            low_shot=shots,
-            std=float(std_per_dimension(queries).mean()) * bank.shape[1] ** 0.5,
-            rank=float(effective_rank(queries)),
-            dim=bank.shape[1],
-            curve=curve,
+            seconds=seconds,
+            images_per_s=steps * batch_size / seconds if steps else 0.0,
+            knn=result.knn,
+            linear=result.linear,
+            linear_behind_head=_behind_head(method, final, data) if isinstance(method, SimCLR) else None,
+            low_shot={f"{each.share:g}": each.accuracy for each in result.low_shot},
+            std=result.feature_std * result.dimension**0.5,
+            rank=result.feature_rank,
+            dim=result.dimension,
+            curve=_curve(run, minutes / max(1, steps)),
         )
 
 
-def as_json(figures: Figures) -> dict[str, object]:
-    """For the row's file."""
-    return asdict(figures)
+def _behind_head(method: SimCLR, config: ImageTrainConfig, data: Path) -> float:
+    """The linear probe of the projections: the layer before the head is the better one (SimCLR, figure 8)."""
+    train = labelled(load(config, data / "train"))
+    test = labelled(load(config, data / "test"), train.classes)
+    projected = []
+    for each in (train, test):
+        features = embed_pictures(method.exported(), each.pixels_nhwc, preprocess_of(config))
+        with as_evaluated(method.head):
+            projected.append(method.head(features))
+    labels = [torch.from_numpy(each.labels) for each in (train, test)]
+    return linear_probe(projected[0], labels[0], projected[1], labels[1], len(train.classes)).accuracy
 
 
-def _cost(config: object, runs: Path, clock: Clock) -> float:
+def _cost(config: Callable[..., ImageTrainConfig], runs: Path, clock: Clock) -> float:
     """Seconds a step, from two short runs."""
     taken = {}
     for steps in (_FEW, _MORE):
-        final = config(f"train.steps={steps}", "knn.every_epochs=0", "data.limit=2000")  # type: ignore[operator]
+        final = config(f"train.steps={steps}", "knn.every_epochs=0", "data.limit=2000")
         began_s = _now_s(clock)
         train_images(final, runs / f"cost-{steps}", _silent)
         taken[steps] = _now_s(clock) - began_s
@@ -157,14 +141,11 @@ def _now_s(clock: Clock) -> float:
     return time.process_time() if clock == "cpu" else time.perf_counter()
 
 
-def _curve(path: Path, minutes_per_step: float) -> list[tuple[float, float]]:
-    if not path.exists():
-        return []
-    with path.open(encoding="utf-8", newline="") as file:
-        return [(int(row["step"]) * minutes_per_step, float(row["knn_accuracy"])) for row in csv.DictReader(file)]
+def _curve(run: Path, minutes_per_step: float) -> list[tuple[float, float]]:
+    curve = curves_of(run)["knn_accuracy"]
+    return [(step * minutes_per_step, accuracy) for step, accuracy in zip(curve.x, curve.y, strict=True)]
 
 
 @contextmanager
-def _silent(steps: int) -> Iterator[Report]:
-    del steps
+def _silent(*_: object) -> Iterator[Report]:
     yield lambda *_: None
