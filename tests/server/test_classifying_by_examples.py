@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import io
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -13,9 +12,20 @@ import grpc
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from PIL import Image
 
 from tests.server.running import Running, picture, run_server
+from tests.server.shown_examples import (
+    ASKED,
+    KNN,
+    SHOWN,
+    Shown,
+    classify,
+    embedded,
+    example_set,
+    noisy,
+    refusal,
+    vectors_of,
+)
 from tests.server.watched import WatchedEncoder
 from tests.support.fake_encoder import FakeEncoder
 from twinlens.server.core.call import Call
@@ -24,56 +34,7 @@ from twinlens.server.core.errors import Code, ServiceError
 from twinlens.server.core.example_scoring import ExampleRule
 from twinlens.server.services import example_set as example_sets
 from twinlens.v1 import classification_pb2 as pb
-from twinlens.v1 import collection_pb2, content_pb2, embedding_pb2
-
-KNN = pb.EXAMPLE_RULE_KNN
-Shown = Mapping[str, Sequence[bytes]]
-
-
-def noisy(red: int, green: int, blue: int, seed: int) -> bytes:
-    """A small picture of about one colour."""
-    rng = np.random.default_rng([red, green, blue, seed])
-    pixels = np.clip(np.array([red, green, blue]) + rng.integers(-40, 41, (8, 8, 3)), 0, 255).astype(np.uint8)
-    buffer = io.BytesIO()
-    Image.fromarray(pixels).save(buffer, format="PNG")
-    return buffer.getvalue()
-
-
-# Of unequal size, and overlapping in colour.
-SHOWN: Shown = {
-    "warm": [noisy(250, 60, 20, i) for i in range(5)] + [noisy(240, 230, 40, i) for i in range(2)],
-    "cold": [noisy(30, 60, 240, i) for i in range(3)],
-    "between": [noisy(120, 200, 120, 0)],
-}
-ASKED = [noisy(200, 90, 60, 7), noisy(60, 120, 200, 8), noisy(130, 130, 130, 9), noisy(245, 240, 90, 10)]
-
-
-def example_set(shown: Shown = SHOWN, **options: Any) -> pb.ExampleSet:
-    examples = [pb.Example(label=label, image=image) for label, images in shown.items() for image in images]
-    return pb.ExampleSet(examples=examples, **options)
-
-
-async def classify(served: Running, examples: pb.ExampleSet, *images: bytes, **options: Any) -> pb.ClassifyResponse:
-    request = pb.ClassifyRequest(images=images or ASKED, examples=examples, **options)
-    return await served.classification.Classify(request)
-
-
-async def refusal(served: Running, examples: pb.ExampleSet, *images: bytes, **options: Any) -> tuple[Any, str]:
-    with pytest.raises(grpc.aio.AioRpcError) as caught:
-        await classify(served, examples, *images, **options)
-    details = caught.value.details() or ""
-    assert "\n" not in details
-    return caught.value.code(), details
-
-
-async def vectors_of(served: Running, pictures: Sequence[bytes]) -> NDArray[np.float64]:
-    request = embedding_pb2.EmbedRequest(inputs=[embedding_pb2.EmbedInput(image=each) for each in pictures])
-    reply = await served.embedding.Embed(request)
-    return np.array([result.embedding.values for result in reply.results], dtype=np.float64)
-
-
-async def embedded(served: Running, shown: Shown = SHOWN) -> dict[str, NDArray[np.float64]]:
-    return {label: await vectors_of(served, images) for label, images in shown.items()}
+from twinlens.v1 import collection_pb2, content_pb2
 
 
 def by_prototypes(
@@ -373,99 +334,6 @@ async def test_top_k_cuts_the_labels(served: Running, rule: Any) -> None:
     for top_k, count in ((1, 1), (2, 2), (0, 3), (9, 3)):
         reply = await classify(served, example_set(rule=rule), ASKED[0], top_k=top_k)
         assert len(reply.results[0].scores) == count
-
-
-@pytest.mark.parametrize(
-    ("examples", "options", "said"),
-    [
-        (pb.ExampleSet(), {}, "no examples"),
-        (pb.ExampleSet(collection="photos"), {}, "no examples"),
-        (pb.ExampleSet(label_key="kind"), {}, "needs the collection"),
-        (pb.ExampleSet(collection="photos", label_key="kind"), {}, "no item of the collection has a picture"),
-        (example_set({" ": [picture("red")]}), {}, "empty label"),
-        (example_set(rule=7), {}, "rule 7"),
-        (example_set(collection="photos"), {}, "the collection is of no use"),
-        (example_set(rule=KNN, k=-1), {}, "k is from 1"),
-        (example_set(rule=KNN, k=10_001), {}, "k is from 1"),
-        (example_set(k=3), {}, "k is for rule KNN"),
-        (example_set(temperature=0.0), {}, "temperature"),
-        (example_set(temperature=-1.0), {}, "temperature"),
-        (example_set(temperature=101.0), {}, "temperature"),
-        (example_set(temperature=float("nan")), {}, "temperature"),
-        (example_set(text_weight=-0.1), {}, "text_weight"),
-        (example_set(text_weight=1.1), {}, "text_weight"),
-        (example_set(text_weight=float("nan")), {}, "text_weight"),
-        (example_set(text_weight=0.5, rule=KNN), {}, "text_weight"),
-        (example_set(), {"templates": ["a {}"]}, "text_weight above 0"),
-        (example_set(text_weight=0.5), {"templates": ["no place"]}, "no place"),
-        (example_set(), {"labels": ["a"]}, "not both"),
-        (example_set(), {"multi_label": True}, "multi_label"),
-        (example_set(), {"top_k": -1}, "top_k"),
-        (pb.ExampleSet(examples=[pb.Example(label="a")] * 10_001), {}, "at most 10000 examples"),
-    ],
-)
-async def test_examples_that_cannot_be_meant_are_refused(
-    served: Running, examples: pb.ExampleSet, options: dict[str, Any], said: str
-) -> None:
-    await served.create()
-    code, details = await refusal(served, examples, **options)
-    assert code is grpc.StatusCode.INVALID_ARGUMENT
-    assert said in details
-
-
-async def test_a_collection_that_is_missing_is_not_found(served: Running) -> None:
-    code, details = await refusal(served, pb.ExampleSet(collection="nowhere", label_key="kind"))
-    assert code is grpc.StatusCode.NOT_FOUND
-    assert "nowhere" in details
-
-
-async def test_vectors_of_another_space_are_never_compared(served: Running, data: Path) -> None:
-    own = served.app.engine.manifest.space_id
-    vectors = (await embedded(served))["warm"]
-    examples = pb.ExampleSet(examples=[pb.Example(label="warm", vector=content_pb2.Vector(values=vectors[0].tolist()))])
-    examples.space_id = own
-    await classify(served, examples)
-    async with run_server(data.with_name("other"), FakeEncoder(seed=1)) as other:
-        code, details = await refusal(other, examples)
-    assert code is grpc.StatusCode.FAILED_PRECONDITION
-    assert own[:12] in details
-    assert "embed the examples again" in details
-
-
-async def test_examples_that_cancel_each_other_out_name_their_label(served: Running) -> None:
-    vector = [1.0, 2.0, *[0.0] * 30]
-    pair = [content_pb2.Vector(values=vector), content_pb2.Vector(values=[-value for value in vector])]
-    examples = pb.ExampleSet(examples=[pb.Example(label="nothing", vector=each) for each in pair])
-    code, details = await refusal(served, examples)
-    assert code is grpc.StatusCode.INVALID_ARGUMENT
-    assert "'nothing' cancel" in details
-    examples.rule = KNN  # neighbours need no mean
-    assert (await classify(served, examples)).examples.used_count == 2
-
-
-async def test_text_and_examples_that_cancel_each_other_out_name_their_label(served: Running) -> None:
-    (text,) = (await served.embed("red")).results
-    against = content_pb2.Vector(values=[-value for value in text.embedding.values])
-    examples = pb.ExampleSet(examples=[pb.Example(label="red", vector=against)], text_weight=0.5)
-    code, details = await refusal(served, examples, templates=["{}"])
-    assert code is grpc.StatusCode.INVALID_ARGUMENT
-    assert "text and examples of label 'red' cancel" in details
-
-
-async def test_too_much_to_compare_with_is_refused_with_the_way_out(
-    served: Running, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("twinlens.server.core.example_pile.MAX_KEPT_VALUES", 10 * 32)
-    code, details = await refusal(served, example_set(rule=KNN))
-    assert code is grpc.StatusCode.INVALID_ARGUMENT
-    assert "PROTOTYPE takes any number" in details
-    await classify(served, example_set())
-    monkeypatch.setattr("twinlens.server.core.example_pile.MAX_LABELS", 2)
-    _, details = await refusal(served, example_set(rule=KNN))
-    assert "more than 2 different labels" in details
-    monkeypatch.setattr("twinlens.server.core.classify.MAX_SCORES", 11)
-    _, details = await refusal(served, example_set())
-    assert "top_k" in details
 
 
 async def test_a_model_of_pictures_alone_labels_by_examples_and_says_why_not_by_words(data: Path) -> None:
