@@ -12,7 +12,7 @@ from typing import Literal
 
 import torch
 
-from bench.self_supervised.rows import Row
+from bench.self_supervised.rows import ABLATION, Row
 from twinlens.training.data.picture_sources import list_pictures
 from twinlens.training.evaluation.curves import curves_of
 from twinlens.training.evaluation.features import as_evaluated, embed_pictures
@@ -91,7 +91,9 @@ def measure(
         final = config(f"train.steps={steps}", f'knn.test="{data / "test"}"', f"knn.every_epochs={epochs / _LOOKS}")
         method = train_images(final, run, _silent).method
         print(f"{row.name}: {steps} steps, {time.process_time() - began_s:.0f} s of processor time", flush=True)
-        request = ProbeRequest(run, data / "train", data / "test", shares=_LOW_SHOT, seed=seed)
+        # The answers to the ablations are in kNN and linear probe; fine-tuning would double what their short runs take.
+        shares = () if row.family == ABLATION else _LOW_SHOT
+        request = ProbeRequest(run, data / "train", data / "test", shares=shares, seed=seed)
         result = probe(request, _silent).result
         seconds = 60 * minutes if steps else 0.0
         return Figures(

@@ -47,6 +47,9 @@ _TWO_CROPS = (
 _DINO = ("method.outputs=1024", "method.warmup_teacher_temperature_epochs=5")
 
 
+ABLATION = "ablation"
+
+
 @dataclass(frozen=True)
 class Row:
     """One run.
@@ -108,7 +111,7 @@ class Question:
 def _rows(method: str, key: str, values: tuple[object, ...], *extra: str) -> tuple[Row, ...]:
     short = key.rpartition(".")[2]
     return tuple(
-        Row(f"{method}-{short}-{value}", method, "ablation", (f"{key}={_toml(value)}", *extra)) for value in values
+        Row(f"{method}-{short}-{value}", method, ABLATION, (f"{key}={_toml(value)}", *extra)) for value in values
     )
 
 
@@ -120,7 +123,7 @@ QUESTIONS = (
     Question(
         "augmentation (SimCLR)",
         tuple(
-            Row(f"simclr-augment-{kept.value}", "simclr", "ablation", _SIMCLR, ablate=kept)
+            Row(f"simclr-augment-{kept.value}", "simclr", ABLATION, _SIMCLR, ablate=kept)
             for kept in (Ablation.NONE, Ablation.CROP, Ablation.JITTER, Ablation.BOTH)
         ),
     ),

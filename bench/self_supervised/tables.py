@@ -73,7 +73,7 @@ def _print(title: str, figures: Sequence[Mapping[str, Any]]) -> None:
             f"{each['knn']:.3f}",
             f"{each['linear']:.3f}",
             "" if each.get("linear_behind_head") is None else f"{each['linear_behind_head']:.3f}",
-            *(f"{shots[share]:.3f}" for share in ("0.01", "0.1")),
+            *(f"{shots[share]:.3f}" if share in shots else "" for share in ("0.01", "0.1")),
             f"{each['std']:.2f}",
             f"{each['rank']:.0f} of {each['dim']}",
             f"{each['epochs']:.0f}",
