@@ -27,7 +27,8 @@ def encode_in_chunks(
     Args:
         encode: From inputs (m, …) to features (m, d); it may be called with any part of the batch.
         inputs: The whole batch, shape (n, …).
-        chunk_size: The most rows encoded at a time; chunks differ by one row at most. None: all at once, once.
+        chunk_size: The most rows encoded at a time; chunks differ by one row at most. None: all at once, once. An odd
+            batch in twos has one chunk of three, for batch norm has no statistics of a single row.
         modules: All that `encode` runs through; their buffers are left alone when it runs again.
 
     Returns:
@@ -41,7 +42,8 @@ def encode_in_chunks(
     if chunk_size is None or len(inputs) <= chunk_size:
         return encode(inputs)
     # Of like size, so that no last chunk of a row or two has statistics of its own.
-    chunks = inputs.tensor_split(-(-len(inputs) // chunk_size))
+    count = -(-len(inputs) // chunk_size)
+    chunks = inputs.tensor_split(count if chunk_size == 1 else min(count, len(inputs) // 2))
     if not torch.is_grad_enabled():
         return torch.cat([encode(chunk) for chunk in chunks])
 

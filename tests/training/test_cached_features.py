@@ -109,6 +109,24 @@ def test_running_statistics_move_once_for_each_chunk_and_not_again() -> None:
     torch.testing.assert_close(dict(chunked.named_buffers()), dict(forwards_only.named_buffers()), rtol=0, atol=0)
 
 
+@pytest.mark.parametrize(("rows", "chunk_size"), [(3, 2), (7, 2), (4, 3), (7, 3), (9, 4)])
+def test_no_chunk_of_a_batch_is_a_single_row(rows: int, chunk_size: int) -> None:
+    module = network(nn.BatchNorm1d(8))
+    chunks: list[int] = []
+
+    def encode(chunk: Tensor) -> Tensor:
+        chunks.append(len(chunk))
+        features: Tensor = module(chunk)
+        return features
+
+    for graph in (torch.enable_grad(), torch.no_grad()):
+        with graph:
+            encode_in_chunks(encode, batch(n=rows), chunk_size, modules=[module])
+    assert sum(chunks) == 2 * rows
+    assert min(chunks) >= 2
+    assert max(chunks) <= max(3, chunk_size)
+
+
 def test_buffers_are_the_same_tensors_afterwards() -> None:
     module = network(nn.BatchNorm1d(8))
     before = {name: id(buffer) for name, buffer in module.named_buffers()}
