@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, ValidationError, model_validator
 
+from twinlens.encoders.manifest import PreprocessSpec
 from twinlens.training.augment.ablation import Ablation, ablated
 from twinlens.training.augment.recipe import AugmentRecipe
 from twinlens.training.config import ConfigError, Frozen, WholeConfig, one_line, read_toml
@@ -57,6 +58,14 @@ class ImageModelConfig(BackboneConfig):
     name: str | None = Field(default=None, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$")
     mean: tuple[_Finite, _Finite, _Finite] = (0.485, 0.456, 0.406)
     std: tuple[_Positive, _Positive, _Positive] = (0.229, 0.224, 0.225)
+
+    @model_validator(mode="after")
+    def _can_be_exported(self) -> Self:
+        try:
+            PreprocessSpec(size=1, resize_size=1, mean=self.mean, std=self.std)
+        except ValidationError:
+            raise ValueError("mean and std are on the scale 0 to 1; pixels cannot be normalised by these") from None
+        return self
 
     def backbone(self) -> BackboneConfig:
         """What `build_backbone` takes."""
@@ -108,7 +117,7 @@ class KnnConfig(Frozen):
 
     every_epochs: float = Field(default=10, ge=0)
     k: int = Field(default=20, ge=1)
-    temperature: float = Field(default=0.07, gt=0)
+    temperature: float = Field(default=0.07, ge=0.001)
     test: Path | None = None
 
 

@@ -16,6 +16,7 @@ from twinlens.training.checkpoint import CHECKPOINT_FILE
 from twinlens.training.config import ConfigError
 from twinlens.training.data.picture_batches import PictureBatches
 from twinlens.training.data.picture_set import UNLABELLED, PictureSet, left_out
+from twinlens.training.errors import first_line
 from twinlens.training.evaluation.curves import curves_of, draw_curves
 from twinlens.training.evaluation.knn_callback import KnnCallback
 from twinlens.training.image_checkpoint import save_image_checkpoint
@@ -30,10 +31,10 @@ from twinlens.training.image_plan import (
     spec_of,
 )
 from twinlens.training.loop import fit
-from twinlens.training.methods.image_method import ImageMethod
+from twinlens.training.methods.image_method import ImageMethod, MethodOptions
 from twinlens.training.methods.registry import image_method
 from twinlens.training.methods.run_plan import RunPlan
-from twinlens.training.modules.backbone import build_backbone
+from twinlens.training.modules.backbone import Backbone, build_backbone
 from twinlens.training.modules.global_batch_norm import share_batch_norm
 from twinlens.training.progress import Report
 from twinlens.training.ranks import Ranks, launched_ranks
@@ -199,7 +200,7 @@ def _prepare(config: ImageTrainConfig, out: Path, ranks: Ranks, *, resume: bool)
     options = config.options()
     method_class.check(options, plan, backbone)
     knn = _knn(config, pictures, out, plan)
-    method = method_class(backbone, options, plan)
+    method = _built(method_class, backbone, options, plan)
     method.augmenter = Augmenter(
         config.augment, plan.mean, plan.std, config.train.seed, mode=config.train.augmentation, **share
     )
@@ -208,6 +209,13 @@ def _prepare(config: ImageTrainConfig, out: Path, ranks: Ranks, *, resume: bool)
         share_batch_norm(method)
     state = RunState(out / STATE_FILE, identity, every=config.train.state_every, steps=plan.steps)
     return _Prepared(method, batches, plan, pictures, knn, state, start)
+
+
+def _built(method: type[ImageMethod], backbone: Backbone, options: MethodOptions, plan: RunPlan) -> ImageMethod:
+    try:
+        return method(backbone, options, plan)
+    except (RuntimeError, MemoryError, TypeError) as error:  # what torch says of a size that cannot be had
+        raise ConfigError(f"method: {method.name} cannot be built so large: {first_line(error)}") from error
 
 
 def _write_records(out: Path, config: ImageTrainConfig, pictures: PictureSet) -> None:

@@ -110,6 +110,10 @@ def test_an_ablation_changes_the_views_and_the_digest() -> None:
         ("[data]\npath = 'a'", ["method=byol"], "method: "),
         ("[data]\npath = 'a'", ["knn.every_epochs=inf"], "knn.every_epochs: "),
         ("[data]\npath = 'a'", ["train.epochs=inf"], "train.epochs: "),
+        ("[data]\npath = 'a'", ["model.std=[1e-300, 1, 1]"], "model: mean and std are on the scale 0 to 1"),
+        ("[data]\npath = 'a'", ["model.mean=[1e300, 1, 1]"], "model: mean and std are on the scale 0 to 1"),
+        ("[data]\npath = 'a'", ["knn.temperature=1e-300"], "knn.temperature: .*greater than or equal to 0.001"),
+        ("[data]\npath = 'a'", ["augment.views=[{count=1000000}]"], "augment: views: at most 64 of a picture"),
     ],
 )
 def test_what_is_wrong_is_named_by_its_key(tmp_path: Path, content: str, settings: list[str], message: str) -> None:
@@ -118,6 +122,15 @@ def test_what_is_wrong_is_named_by_its_key(tmp_path: Path, content: str, setting
     with pytest.raises(ConfigError, match=message) as raised:
         read_image_config("simclr", file, settings=settings)
     assert len(str(raised.value).splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("method", "setting"),
+    [("swav", "iterations"), ("simsiam", "layers"), ("mae", "decoder_depth"), ("jigsaw", "channel_shift")],
+)
+def test_what_is_counted_through_one_by_one_has_an_upper_bound(method: str, setting: str) -> None:
+    with pytest.raises(ConfigError, match=rf"method.{setting}: .*less than or equal to \d+, found 1000000000"):
+        read_image_config(method, pictures=PHOTOS, settings=[f"method.{setting}=1000000000"])
 
 
 def test_an_unknown_method_names_its_neighbours() -> None:

@@ -150,6 +150,8 @@ def test_a_loss_that_is_not_finite_stops_the_run(pictures: Path, tmp_path: Path)
         ("mae", ["train.chunk_size=4"], ConfigError, "train.chunk_size: mae encodes a batch at once"),
         ("moco", ["method.queue_size=12"], ConfigError, "method.queue_size"),
         ("moco", ["method.queue_size=8"], ConfigError, "method.queue_size"),
+        ("simclr", ["method.dim=1000000000"], ConfigError, "method: simclr cannot be built so large: "),
+        ("simclr", ["method.dim=1000000000000000000000"], ConfigError, "method: simclr cannot be built so large: "),
         ("swav", ["method.prototypes=3"], ConfigError, "3 prototypes cannot tell the 4 classes"),
     ],
 )

@@ -11,6 +11,9 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 Probability = Annotated[float, Field(ge=0, le=1)]
 Interpolation = Literal["bilinear", "bicubic"]
 
+# Of one picture, all groups together; the papers' multi-crop makes ten.
+MOST_VIEWS = 64
+
 
 class _Frozen(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
@@ -169,6 +172,8 @@ class AugmentRecipe(_Frozen):
         shares = [group.size for group in self.views]
         if not shares or shares[0] != 1.0:
             raise ValueError("views must begin with a group of size 1.0 (the global views)")
+        if (count := sum(group.count for group in self.views)) > MOST_VIEWS:
+            raise ValueError(f"views: at most {MOST_VIEWS} of a picture, found {count}")
         if shares != sorted(shares, key=lambda share: share < 1.0):
             raise ValueError("views of size 1.0 (global) must come before smaller ones (local)")
         return self

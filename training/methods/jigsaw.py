@@ -35,7 +35,7 @@ class JigsawOptions(MethodOptions):
     """
 
     permutations: int = Field(default=1000, ge=2, le=5000)
-    channel_shift: int = Field(default=2, ge=0)
+    channel_shift: int = Field(default=2, ge=0, le=1024)
     tile_width: int = Field(default=512, ge=1)
     width: int = Field(default=4096, ge=1)
     dropout: float = Field(default=0.5, ge=0, lt=1)

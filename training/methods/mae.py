@@ -42,7 +42,7 @@ class MAEOptions(MethodOptions):
     mask_share: float = Field(default=0.75, gt=0, lt=1)
     normalise_patches: bool = True
     decoder_width: int = Field(default=512, ge=4)
-    decoder_depth: int = Field(default=8, ge=1)
+    decoder_depth: int = Field(default=8, ge=1, le=128)
     decoder_heads: int = Field(default=16, ge=1)
     beta2: float = Field(default=0.95, gt=0, lt=1)
 

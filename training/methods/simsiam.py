@@ -33,7 +33,7 @@ class SimSiamOptions(MethodOptions):
 
     hidden: int = Field(default=2048, ge=1)
     dim: int = Field(default=2048, ge=2)
-    layers: int = Field(default=3, ge=1)
+    layers: int = Field(default=3, ge=1, le=64)
     predictor_hidden: int = Field(default=512, ge=1)
     predictor: Literal["mlp", "none"] = "mlp"
     predictor_decays: bool = False

@@ -46,7 +46,7 @@ class SwAVOptions(MethodOptions):
     prototypes: int = Field(default=3000, ge=2)
     temperature: float = Field(default=0.1, gt=0)
     epsilon: float = Field(default=0.05, gt=0)
-    iterations: int = Field(default=3, ge=1)
+    iterations: int = Field(default=3, ge=1, le=1000)
     freeze_prototypes_epochs: float = Field(default=1.0, ge=0)
     queue_size: int = Field(default=0, ge=0)
     queue_start_epoch: float = Field(default=15.0, ge=0)
