@@ -32,6 +32,7 @@ MAX_INPUTS = 256
 MAX_QUERIES = 256
 MAX_HITS = 20_000  # of all queries of one call together
 MAX_SCORES = 500_000  # of all pictures of one call together
+MAX_LABEL_BYTES = 32 * 1024 * 1024  # of all labels of one answer together
 MAX_DELETED = 10_000
 MAX_STREAM_ITEMS = 512  # of one upsert; each is acknowledged, durably, before the next begins
 MAX_STREAM_BYTES = 48 * 1024 * 1024
@@ -178,7 +179,10 @@ def classify(
         raise invalid("labels is a list of at least one text; or give examples")
     count = len(labels) if examples is None else examples.labels
     scores_each = min(top_k, count) if top_k > 0 else count
-    max_count = max(1, min(MAX_INPUTS, MAX_SCORES // scores_each))
+    shown = () if examples is None else {example.label for example in examples.wire.examples}
+    sizes = (len(check_text(label, "a label").encode()) for label in shown or labels)
+    longest = sorted(sizes, reverse=True)[:scores_each]
+    max_count = max(1, min(MAX_INPUTS, MAX_SCORES // scores_each, MAX_LABEL_BYTES // max(1, sum(longest))))
     room = MAX_IMAGE_BYTES - (0 if examples is None else examples.size_bytes)
     if room < MAX_BYTES:
         raise invalid("the examples are too many to be sent with pictures: store them in a collection, and name it")
@@ -193,7 +197,7 @@ def classify(
             continue
         request = classification_pb2.ClassifyRequest(
             images=[data for _, data in sent],
-            labels=[check_text(label, "a label") for label in labels],
+            labels=labels,
             templates=[check_text(template, "a template") for template in templates or ()],
             top_k=min(top_k, count),
             multi_label=multi_label,

@@ -14,6 +14,7 @@ from twinlens.v1 import classification_pb2 as pb
 
 MAX_EXAMPLES = 10_000
 MAX_LABELS = 10_000
+MAX_LABEL_BYTES = 1024
 
 _RULES = {"prototype": pb.EXAMPLE_RULE_PROTOTYPE, "knn": pb.EXAMPLE_RULE_KNN}
 # The bounds of the wire contract, so that nothing out of range is found only after all examples are embedded.
@@ -119,6 +120,8 @@ def _check_labels(labels: Iterable[str]) -> None:
     for label in labels:
         if not check_text(label, "a label").strip():
             raise invalid("a label is empty")
+        if (size := len(label.encode())) > MAX_LABEL_BYTES:
+            raise invalid(f"label {label[:60]!r}… has {size:,} bytes, at most {MAX_LABEL_BYTES:,} are allowed")
 
 
 def _items(items: Mapping[str, Iterable[str]]) -> list[pb.Example]:

@@ -41,8 +41,11 @@ class Application:
         self.labels = LabelCache(self.engine, settings.label_cache_bytes)
         self.examples = ExampleCache(self.engine, self.io, settings.example_cache_bytes)
         self.searcher = Searcher(self.engine, self.admission, self.io)
-        self.classifier = Classifier(self.engine, self.admission, self.labels, self.io)
-        self.example_classifier = ExampleClassifier(self.engine, self.admission, self.examples, self.labels, self.io)
+        most = settings.max_message_bytes
+        self.classifier = Classifier(self.engine, self.admission, self.labels, self.io, max_reply_bytes=most)
+        self.example_classifier = ExampleClassifier(
+            self.engine, self.admission, self.examples, self.labels, self.io, max_reply_bytes=most
+        )
         self.upserter = Upserter(self.engine, self.io, writers=max(1, settings.io_threads // 2))
 
     async def embed(self, inputs: Sequence[Input], call: Call) -> list[Outcome]:

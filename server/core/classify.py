@@ -13,7 +13,7 @@ from twinlens.server.core.admission import Admission
 from twinlens.server.core.call import Call
 from twinlens.server.core.engine import Engine, Outcome, Picture
 from twinlens.server.core.errors import Code, ItemFailure, ServiceError, invalid_argument
-from twinlens.server.core.labels import DEFAULT_TEMPLATE, PLACEHOLDER, LabelCache, LabelVectors
+from twinlens.server.core.labels import DEFAULT_TEMPLATE, PLACEHOLDER, LabelCache, LabelVectors, check_length
 from twinlens.server.core.pool import WorkerPool
 from twinlens.server.core.scoring import probabilities
 from twinlens.server.core.towers import no_tower
@@ -24,6 +24,8 @@ MAX_PROMPTS = 200_000
 MAX_SCORES = 1_000_000
 # Cosines computed at a time, for a reply of few labels may come from a matrix of millions.
 _BLOCK = 1_000_000
+# What a score takes in a reply beside its label: two floats and a flag with their tags, and two lengths.
+_SCORE_BYTES = 18
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,11 +65,14 @@ class Scores:
 class Classifier:
     """Scores pictures against labels in words."""
 
-    def __init__(self, engine: Engine, admission: Admission, labels: LabelCache, io: WorkerPool) -> None:
+    def __init__(
+        self, engine: Engine, admission: Admission, labels: LabelCache, io: WorkerPool, *, max_reply_bytes: int
+    ) -> None:
         self._engine = engine
         self._admission = admission
         self._labels = labels
         self._io = io
+        self._max_reply_bytes = max_reply_bytes
 
     async def classify(
         self,
@@ -96,7 +101,7 @@ class Classifier:
         check_towers(self._engine, text=True)
         prompts = list(templates) or [DEFAULT_TEMPLATE]
         check_labels(labels, prompts)
-        keep = labels_kept(len(pictures), len(labels), top_k)
+        keep = labels_kept(len(pictures), labels, top_k, self._max_reply_bytes)
         with self._admission.admit(len(pictures), sum(map(len, pictures))):
             vectors = await self._labels.get(labels, prompts, call)
             outcomes = await self._engine.embed([Picture(data) for data in pictures], call)
@@ -162,17 +167,30 @@ def check_towers(engine: Engine, *, text: bool) -> None:
         raise ServiceError(Code.FAILED_PRECONDITION, no_tower(engine.manifest, Modality.TEXT, so, instead))
 
 
-def labels_kept(pictures: int, labels: int, top_k: int) -> int:
-    """How many labels a picture gets.
+def labels_kept(pictures: int, labels: Sequence[str], top_k: int, max_reply_bytes: int) -> int:
+    """How many labels a picture gets; asked before anything is scored.
+
+    Args:
+        pictures: How many there are.
+        labels: To choose from.
+        top_k: How many of them a picture gets; 0 means all.
+        max_reply_bytes: What can be sent. Every picture may get the longest labels.
 
     Raises:
         ServiceError: INVALID_ARGUMENT where that is more than a reply can hold.
     """
-    keep = min(top_k, labels) if top_k else labels
+    keep = min(top_k, len(labels)) if top_k else len(labels)
     if pictures * keep > MAX_SCORES:
         raise invalid_argument(
             f"{pictures} images with {keep} labels each are more than {MAX_SCORES} scores; "
             "send fewer images or set top_k"
+        )
+    longest = sorted((len(label.encode()) for label in labels), reverse=True)[:keep]
+    size = pictures * (sum(longest) + keep * _SCORE_BYTES)
+    if size > max_reply_bytes:
+        raise invalid_argument(
+            f"{pictures} images with {keep} labels each may make a reply of {size} bytes, at most {max_reply_bytes} "
+            "can be sent; send fewer images, set top_k or shorten the labels"
         )
     return keep
 
@@ -189,6 +207,8 @@ def check_labels(labels: Sequence[str], templates: Sequence[str]) -> None:
         raise invalid_argument("a label is empty")
     if len(set(labels)) != len(labels):
         raise invalid_argument("two labels are the same")
+    for label in labels:
+        check_length(label, "label")
     check_templates(templates)
     if len(labels) * len(templates) > MAX_PROMPTS:
         raise invalid_argument(f"labels times templates are at most {MAX_PROMPTS}, not {len(labels) * len(templates)}")
@@ -205,3 +225,4 @@ def check_templates(templates: Sequence[str]) -> None:
     for template in templates:
         if PLACEHOLDER not in template:
             raise invalid_argument(f'template {template[:60]!r} has no "{{}}" for the label')
+        check_length(template, "template")

@@ -35,13 +35,21 @@ class ExampleClassifier:
     """Scores pictures against examples."""
 
     def __init__(
-        self, engine: Engine, admission: Admission, examples: ExampleCache, labels: LabelCache, io: WorkerPool
+        self,
+        engine: Engine,
+        admission: Admission,
+        examples: ExampleCache,
+        labels: LabelCache,
+        io: WorkerPool,
+        *,
+        max_reply_bytes: int,
     ) -> None:
         self._engine = engine
         self._admission = admission
         self._examples = examples
         self._labels = labels
         self._io = io
+        self._max_reply_bytes = max_reply_bytes
 
     async def classify(
         self,
@@ -79,7 +87,7 @@ class ExampleClassifier:
         size_bytes = sum(map(len, pictures)) + source.size_bytes
         with self._admission.admit(len(pictures) + source.pictures, size_bytes):
             examples = await self._examples.get(source, scoring.rule, call)
-            keep = labels_kept(len(pictures), len(examples.labels), top_k)
+            keep = labels_kept(len(pictures), examples.labels, top_k, self._max_reply_bytes)
             targets, truncated = await self._targets(examples, scoring, prompts, call)
             outcomes = await self._engine.embed([Picture(data) for data in pictures], call)
         labelled = await self._io.submit(

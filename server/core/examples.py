@@ -19,7 +19,7 @@ from twinlens.server.core.engine import Engine, Outcome, Picture
 from twinlens.server.core.errors import Code, ItemFailure, Reason, ServiceError, invalid_argument
 from twinlens.server.core.example_pile import ExamplePile, NeighbourPile, PrototypePile
 from twinlens.server.core.example_scoring import ExampleRule
-from twinlens.server.core.labels import quoted
+from twinlens.server.core.labels import check_length, quoted
 from twinlens.server.core.lookup import RawVector, StoredItem, item_vector, refused, unit_vector
 from twinlens.server.core.pool import WorkerPool
 from twinlens.server.core.shared_cache import SharedCache
@@ -144,6 +144,7 @@ class ExampleCache:
         for position, example in enumerate(examples):
             if not example.label.strip():
                 raise invalid_argument(f"example {position} has an empty label")
+            check_length(example.label, "label")
         return examples
 
     def _gather(
@@ -197,6 +198,9 @@ def _add_items(pile: ExamplePile, collection: Collection, label_key: str) -> int
         return unlabelled
     for values, vectors in collection.iter_metadata(label_key, Modality.IMAGE):
         labels = [label_of(value) for value in values]
+        for label in labels:
+            if label is not None:
+                check_length(label, "the metadata's label")
         rows = [row for row, label in enumerate(labels) if label is not None]
         pile.add([label for label in labels if label is not None], vectors[rows])
         unlabelled += len(labels) - len(rows)
@@ -213,6 +217,6 @@ def label_of(value: Any) -> str | None:
 
 
 def _size(examples: ExampleVectors) -> int:
-    # Labels are as long as whoever sends them likes.
+    # Many labels of few examples may take more than their vectors.
     texts = [*examples.labels, *(text for each in examples.failures for text in (each.label, each.failure.message))]
     return examples.targets.nbytes + examples.starts.nbytes + sum(map(sys.getsizeof, texts))

@@ -18,6 +18,8 @@ from twinlens.server.core.shared_cache import SharedCache
 PLACEHOLDER = "{}"
 DEFAULT_TEMPLATE = "a photo of a {}."
 NEUTRAL_LABEL = "thing"
+# Of UTF-8, of a label and of a template. Every result repeats its labels, and every label is put into every template.
+MAX_TEXT_BYTES = 1024
 # Prompts embedded at a time while a large set of labels is prepared.
 _CHUNK = 1024
 # Below this length the mean of unit vectors is rounding, not a direction.
@@ -95,6 +97,16 @@ def _label_error(label: str, reason: Reason, message: str) -> ServiceError:
     if reason is Reason.INTERNAL:
         return ServiceError(Code.INTERNAL, message)
     return invalid_argument(f"label {quoted(label)}: {message}")
+
+
+def check_length(text: str, what: str) -> None:
+    """Refuses a label or a template that is too long.
+
+    Raises:
+        ServiceError: INVALID_ARGUMENT naming it.
+    """
+    if (size := len(text.encode())) > MAX_TEXT_BYTES:
+        raise invalid_argument(f"{what} {quoted(text)} has {size} bytes, at most {MAX_TEXT_BYTES} are allowed")
 
 
 def quoted(label: str) -> str:

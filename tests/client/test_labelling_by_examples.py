@@ -165,8 +165,8 @@ class Server:
         return classification_pb2.ClassifyResponse(results=results_of)
 
 
-def plan(images: list[bytes], examples: Any, *, top_k: int = 0) -> Any:
-    return example_calls.classify(images, (), examples, templates=None, top_k=top_k, multi_label=False)
+def plan(images: list[bytes], examples: Any, *, labels: Any = (), top_k: int = 0) -> Any:
+    return example_calls.classify(images, labels, examples, templates=None, top_k=top_k, multi_label=False)
 
 
 def test_examples_are_embedded_once_and_their_vectors_go_with_every_call(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -198,10 +198,24 @@ def test_as_many_labels_as_there_may_be_mean_fewer_pictures_a_call(monkeypatch: 
     assert sizes(Examples(collection="c", label_key="k"), top_k=1) == [3]
 
 
+def test_long_labels_mean_fewer_pictures_a_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(calls, "MAX_LABEL_BYTES", 200)
+
+    def sizes(examples: Any, labels: Any = (), top_k: int = 0) -> list[int]:
+        made = carry_out(plan([b"1", b"2", b"3"], examples, labels=labels, top_k=top_k), Server())[1]
+        return [len(call.request.images) for call in made if call.method == "Classify"]  # type: ignore[union-attr]
+
+    assert sizes({"a" * 90: [b"1"], "b" * 10: [b"2"]}) == [2, 1]
+    assert sizes({"a" * 90: [b"1"], "b" * 10: [b"2"]}, top_k=1) == [2, 1]
+    assert sizes(None, ["ä" * 75, "b", "c"]) == [1, 1, 1]
+    assert sizes(None, ["a", "b", "c"]) == [3]
+
+
 @pytest.mark.parametrize(
     "examples",
     [
         Examples(images={"a": [b"1"], " ": [b"1"]}),
+        Examples(images={"ä" * 513: [b"1"]}),
         Examples(images={"a": [b"1"]}, temperature=0.0),
         Examples(images={"a": [b"1"]}, items={"a": ["half \ud800"]}, collection="c"),
         Examples(images={"a": [b"1"] * 9_000, "b": [b"1"] * 1_001}),

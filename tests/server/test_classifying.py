@@ -9,6 +9,8 @@ import pytest
 from tests.server.running import Running, picture, run_server
 from tests.server.watched import WatchedEncoder
 from twinlens.encoders.manifest import ScoringRule
+from twinlens.server.core.classify import labels_kept
+from twinlens.server.core.errors import ServiceError
 from twinlens.server.core.labels import fill
 from twinlens.server.core.scoring import probabilities
 from twinlens.v1 import classification_pb2, content_pb2
@@ -107,6 +109,8 @@ async def test_one_bad_picture_fails_alone(served: Running) -> None:
         {"templates": ["a photo of a label"]},
         {"templates": ["a photo of {label}"]},
         {"templates": ["{}"] * 257},
+        {"labels": ["red", "ä" * 513]},
+        {"templates": ["{}" + "x" * 1023]},
         {"top_k": -1},
     ],
 )
@@ -123,6 +127,35 @@ async def test_more_scores_than_a_reply_can_hold_are_refused_with_the_way_out(se
         await classify(served, *images, labels=labels)
     assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
     assert "top_k" in (caught.value.details() or "")
+
+
+async def test_labels_that_no_reply_could_hold_are_refused_before_anything_is_embedded(data: Any) -> None:
+    encoder = WatchedEncoder()
+    async with run_server(data, encoder, max_message_bytes=2**20) as served:
+        encoder.text_batches.clear()
+        labels = [f"{i:04d}" * 256 for i in range(50)]
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await classify(served, *[picture("red", 2)] * 21, labels=labels)
+        assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+        assert "shorten the labels" in (caught.value.details() or "")
+        assert not encoder.text_batches
+        reply = await classify(served, *[picture("red", 2)] * 100, labels=labels, top_k=10)
+        assert all(len(result.scores) == 10 for result in reply.results)
+
+
+def test_what_a_reply_may_take_is_never_less_than_what_it_takes() -> None:
+    rng = np.random.default_rng(3)
+    for pictures, top_k in ((1, 0), (7, 3), (40, 0)):
+        labels = ["x" * size for size in rng.integers(1, 1025, 30).tolist()]
+        longest = sorted(labels, key=len, reverse=True)[: top_k or None]
+        scores = [
+            classification_pb2.LabelScore(label=label, cosine=0.5, probability=0.5, truncated=True) for label in longest
+        ]
+        results = [classification_pb2.ClassifyResult(scores=scores)] * pictures
+        size = classification_pb2.ClassifyResponse(results=results).ByteSize()
+        with pytest.raises(ServiceError, match="may make a reply"):
+            labels_kept(pictures, labels, top_k, size - 6 * pictures)  # what introduces a result is not counted
+        assert labels_kept(pictures, labels, top_k, size + 10 * 30 * pictures) == len(longest)
 
 
 @pytest.mark.parametrize("count", [0, 1025])

@@ -286,8 +286,8 @@ async def test_what_cannot_be_meant_is_refused_before_any_example_is_embedded(da
 
 async def test_long_labels_count_in_what_is_kept(data: Path) -> None:
     encoder = WatchedEncoder()
-    async with run_server(data, encoder, example_cache_bytes=10_000) as served:
-        for label, embedded_again in (("short", False), ("long" * 5000, True)):
+    async with run_server(data, encoder, example_cache_bytes=1_000) as served:
+        for label, embedded_again in (("short", False), ("long" * 250, True)):
             examples = example_set({label: [picture("red")]})
             await classify(served, examples, ASKED[0])
             encoder.image_batches.clear()

@@ -6,7 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import grpc
+import numpy as np
 import pytest
+from google.protobuf.struct_pb2 import Struct
 
 from tests.server.running import Running, picture, run_server
 from tests.server.shown_examples import (
@@ -16,9 +18,10 @@ from tests.server.shown_examples import (
     example_set,
     refusal,
 )
+from tests.server.watched import WatchedEncoder
 from tests.support.fake_encoder import FakeEncoder
 from twinlens.v1 import classification_pb2 as pb
-from twinlens.v1 import content_pb2
+from twinlens.v1 import collection_pb2, content_pb2
 
 
 @pytest.mark.parametrize(
@@ -29,6 +32,7 @@ from twinlens.v1 import content_pb2
         (pb.ExampleSet(label_key="kind"), {}, "needs the collection"),
         (pb.ExampleSet(collection="photos", label_key="kind"), {}, "no item of the collection has a picture"),
         (example_set({" ": [picture("red")]}), {}, "empty label"),
+        (example_set({"ä" * 513: [picture("red")]}), {}, "has 1026 bytes, at most 1024 are allowed"),
         (example_set(rule=7), {}, "rule 7"),
         (example_set(collection="photos"), {}, "the collection is of no use"),
         (example_set(rule=KNN, k=-1), {}, "k is from 1"),
@@ -63,6 +67,33 @@ async def test_a_collection_that_is_missing_is_not_found(served: Running) -> Non
     code, details = await refusal(served, pb.ExampleSet(collection="nowhere", label_key="kind"))
     assert code is grpc.StatusCode.NOT_FOUND
     assert "nowhere" in details
+
+
+async def test_a_label_in_metadata_that_is_too_long_is_refused_and_named(served: Running) -> None:
+    await served.create()
+    story = Struct()
+    story.update({"story": "once " * 300})
+    assert (await served.upsert(collection_pb2.NewItem(id="1", image=picture("red"), metadata=story))).stored_count == 1
+    code, details = await refusal(served, pb.ExampleSet(collection="photos", label_key="story"))
+    assert code is grpc.StatusCode.INVALID_ARGUMENT
+    assert "the metadata's label 'once once" in details
+    assert "1500 bytes" in details
+
+
+async def test_labels_that_no_reply_could_hold_are_refused_before_any_picture_is_embedded(data: Path) -> None:
+    encoder = WatchedEncoder()
+    async with run_server(data, encoder, max_message_bytes=2**20) as served:
+        rng = np.random.default_rng(0)
+        shown = [(f"{i:04d}" * 256, content_pb2.Vector(values=rng.normal(size=32).tolist())) for i in range(50)]
+        examples = pb.ExampleSet(examples=[pb.Example(label=label, vector=vector) for label, vector in shown])
+        encoder.image_batches.clear()
+        code, details = await refusal(served, examples, *[picture("red")] * 21)
+        assert code is grpc.StatusCode.INVALID_ARGUMENT
+        assert "set top_k or shorten the labels" in details
+        assert not encoder.image_batches
+        for pictures, top_k in ((20, 0), (100, 10)):
+            reply = await classify(served, examples, *[picture("red")] * pictures, top_k=top_k)
+            assert reply.ByteSize() < 2**20
 
 
 async def test_vectors_of_another_space_are_never_compared(served: Running, data: Path) -> None:

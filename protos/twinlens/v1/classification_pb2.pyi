@@ -63,7 +63,7 @@ class Example(_message.Message):
     ITEM_ID_FIELD_NUMBER: _builtins.int
     VECTOR_FIELD_NUMBER: _builtins.int
     label: _builtins.str
-    """Not empty. Labels are distinct as they are written; at most 10,000 of them."""
+    """Not empty, at most 1,024 bytes. Labels are distinct as they are written; at most 10,000 of them."""
     image: _builtins.bytes
     """An encoded picture."""
     item_id: _builtins.str
@@ -110,7 +110,8 @@ class ExampleSet(_message.Message):
     """The collection that `item_id` and `label_key` mean; refused without either."""
     label_key: _builtins.str
     """Every item of the collection that has a picture's vector is an example too, if its metadata has a label under this
-    key: text that is not empty, or a whole number. With EXAMPLE_RULE_KNN, examples times dimension are at most 50,000,000.
+    key: text that is not empty, or a whole number. Text of more than 1,024 bytes is no label: the request is refused.
+    With EXAMPLE_RULE_KNN, examples times dimension are at most 50,000,000.
     """
     rule: Global___ExampleRule.ValueType
     """How to score."""
@@ -171,7 +172,7 @@ class ClassifyRequest(_message.Message):
     EXAMPLES_FIELD_NUMBER: _builtins.int
     top_k: _builtins.int
     """How many labels a picture, best first; 0 means all, and more than there are means all. Pictures times labels returned:
-    at most 1,000,000.
+    at most 1,000,000, and no more than a message can hold if every picture gets the longest labels.
     """
     multi_label: _builtins.bool
     """Each label is judged on its own instead of against the others. A sigmoid model always does so. A softmax model then
@@ -185,13 +186,16 @@ class ClassifyRequest(_message.Message):
 
     @_builtins.property
     def labels(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """1 to 10,000 distinct, non-empty labels; none where there are `examples`, which bring theirs."""
+        """1 to 10,000 distinct, non-empty labels of at most 1,024 bytes each; none where there are `examples`, which bring
+        theirs.
+        """
 
     @_builtins.property
     def templates(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Prompts around a label; the first "{}" in each stands for the label, so labels may hold braces. Default: "a photo of a {}.".
         A label's vector is the normalised mean of its prompts' unit vectors. A template without "{}" is refused.
-        At most 256; labels times templates at most 200,000. Refused beside examples, unless `text_weight` makes use of them.
+        At most 256, of at most 1,024 bytes each; labels times templates at most 200,000. Refused beside examples, unless
+        `text_weight` makes use of them.
         """
 
     @_builtins.property
