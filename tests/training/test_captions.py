@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import numpy as np
@@ -84,6 +85,7 @@ def test_a_limit_reads_no_further(tmp_path: Path) -> None:
         ('{"image": "a.png", "caption": []}', "caption must be a text"),
         ('{"image": "a.png", "caption": "c", "id": [1]}', "line 1: id must be a text or a whole number"),
         ("[" * 100_000, "line 1 is nested too deeply"),
+        (f'{{"image": "a.png", "caption": "c", "id": {"9" * 5000}}}', "line 1 holds a number that is too long"),
         (
             '{"image": "a", "caption": "c", "id": 1}\n{"image": "b", "caption": "c", "id": 1}',
             "the id '1' more than once",
@@ -166,6 +168,14 @@ def test_names_that_no_file_can_have_are_unreadable(tmp_path: Path) -> None:
     raw = from_captions(rows, SPEC, max_unreadable_share=1, root=tmp_path)
     assert raw.ids == ("red",)
     assert list(raw.unreadable.values()) == ["no file can have this name"] * 2
+
+
+def test_a_pipe_is_unreadable(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.png")
+    rows = [CaptionRow("pipe", tmp_path / "pipe.png", "c")]
+    rows.append(CaptionRow("red", picture(tmp_path, "red.png", (255, 0, 0)), "c"))
+    raw = from_captions(rows, SPEC, max_unreadable_share=1, root=tmp_path)
+    assert raw.unreadable == {"pipe.png": "is a pipe or a device, not a file"}
 
 
 def test_nothing_but_unreadable_pictures_is_refused_whatever_the_share(tmp_path: Path) -> None:

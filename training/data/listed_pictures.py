@@ -7,8 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from twinlens.training.data.errors import DataError
+from twinlens.training.data.regular_file import open_regular
+from twinlens.training.errors import first_line
 
 CLASSES_FILE = "classes.json"
+LONGEST_CLASS = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,12 +38,12 @@ class ListedPicture:
         """The picture's bytes.
 
         Raises:
-            OSError: if the file cannot be read.
+            OSError: if the file cannot be read, or is none.
             ValueError: if no file can have this name.
         """
         if self.data is not None:
             return self.data
-        with self.file.open("rb") as file:
+        with open_regular(self.file) as file:
             file.seek(self.offset)
             return file.read() if self.size is None else file.read(self.size)
 
@@ -64,22 +67,33 @@ def known_label(text: str) -> str | None:
     return None if label in {"", "-1"} else label
 
 
+def problem_of_class(name: str) -> str | None:
+    """Why a text cannot name a class; None where it can."""
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return "holds half of a surrogate pair, which is no character"
+    return f"has {len(name):,} characters, more than {LONGEST_CLASS:,}" if len(name) > LONGEST_CLASS else None
+
+
 def class_names_beside(*folders: Path) -> tuple[str, ...] | None:
     """The names in the first `classes.json` among the folders; None where there is none.
 
     Raises:
-        DataError: if the file is not a JSON list of names that differ.
+        DataError: if the file is not a JSON list of names that differ and can be names.
     """
     for folder in folders:
         path = folder / CLASSES_FILE
         if path.is_file():
             try:
                 names = json.loads(path.read_text(encoding="utf-8"))
-            except (OSError, ValueError) as error:
-                raise DataError(f"{path} cannot be read as JSON: {error}") from None
+            except (OSError, ValueError, RecursionError) as error:
+                raise DataError(f"{path} cannot be read as JSON: {first_line(error)}") from None
             if not isinstance(names, list) or not all(isinstance(name, str) and name for name in names):
                 raise DataError(f"{path} must be a JSON list of class names")
             if len(set(names)) < len(names):
                 raise DataError(f"{path} names a class twice")
+            if problem := next(filter(None, map(problem_of_class, names)), None):
+                raise DataError(f"{path}: a class {problem}")
             return tuple(names)
     return None

@@ -20,6 +20,7 @@ from twinlens.encoders.manifest import PreprocessSpec
 from twinlens.encoders.preprocess import fit
 from twinlens.training.data.bounded_map import bounded_map
 from twinlens.training.data.errors import DataError
+from twinlens.training.data.regular_file import read_regular
 
 # Above this many bytes the array lives in a file and the operating system pages it.
 IN_MEMORY_BYTES = 2 << 30
@@ -61,7 +62,7 @@ def decode_all(
     """
     if not files:
         raise DataError("there are no pictures to train on")
-    decoded = decode_each(files, Path.read_bytes, spec, spill=spill)
+    decoded = decode_each(files, read_regular, spec, spill=spill)
     unreadable = {files[row]: reason for row, reason in decoded.unreadable.items()}
     if unreadable and len(unreadable) > max_unreadable_share * len(files):
         first, reason = next(iter(unreadable.items()))

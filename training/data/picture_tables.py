@@ -8,7 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from twinlens.training.data.errors import DataError
-from twinlens.training.data.listed_pictures import ListedPicture, PictureListing, class_names_beside, known_label
+from twinlens.training.data.listed_pictures import (
+    ListedPicture,
+    PictureListing,
+    class_names_beside,
+    known_label,
+    problem_of_class,
+)
 from twinlens.training.data.table_rows import TABLE_KINDS, lacks, table_rows
 from twinlens.training.errors import first_line
 
@@ -77,7 +83,10 @@ def _label(value: Any, columns: PictureColumns, path: Path, number: int) -> str 
         return None
     if isinstance(value, bool) or not isinstance(value, str | int):
         raise DataError(f"{path}, line {number}: {columns.label} must be a text or a whole number, found {value!r}")
-    return known_label(str(value))
+    label = str(value)
+    if problem := problem_of_class(label):
+        raise DataError(f"{path}, line {number}: {columns.label} {problem}")
+    return known_label(label)
 
 
 def _parquet(path: Path, columns: PictureColumns) -> Iterator[tuple[int, Mapping[str, Any]]]:
@@ -97,5 +106,7 @@ def _parquet(path: Path, columns: PictureColumns) -> Iterator[tuple[int, Mapping
                 for row in batch.to_pylist():
                     number += 1
                     yield number, row
+    except UnicodeDecodeError:
+        raise DataError(f"{path} holds a text that is not UTF-8") from None
     except (pa.ArrowException, OSError) as error:
         raise DataError(f"{path} is not a Parquet file we can read: {first_line(error)}") from None

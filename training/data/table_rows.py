@@ -53,6 +53,8 @@ def _parse(line: str, path: Path, number: int) -> Mapping[str, Any]:
         record = json.loads(line)
     except json.JSONDecodeError as error:
         raise DataError(f"{path}, line {number} is not JSON: {error.msg}") from None
+    except ValueError:  # Python reads integers of 4300 digits, no longer ones
+        raise DataError(f"{path}, line {number} holds a number that is too long") from None
     except RecursionError:
         raise DataError(f"{path}, line {number} is nested too deeply") from None
     if not isinstance(record, dict):

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import tarfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -180,10 +181,46 @@ def test_a_shard_that_is_cut_off_or_compressed_is_named(tmp_path: Path) -> None:
     (tmp_path / "cut.tar").write_bytes(whole.read_bytes()[:700])
     with pytest.raises(DataError, match=r"cut.tar is not a whole, uncompressed tar file"):
         load(tmp_path / "cut.tar")
+    # Half of its members, each of them whole.
+    with tarfile.open(whole) as tar:
+        (tmp_path / "ends.tar").write_bytes(whole.read_bytes()[: tar.getmembers()[1].offset])
+    with pytest.raises(DataError, match=r"ends.tar is cut off: the mark that ends a tar file is missing"):
+        load(tmp_path / "ends.tar")
     with tarfile.open(tmp_path / "packed.tar", "w:gz") as tar:
         tar.add(whole, "1.png")
     with pytest.raises(DataError, match=r"packed.tar is not a whole, uncompressed tar file"):
         load(tmp_path / "packed.tar")
+
+
+def test_a_shard_with_a_damaged_header_is_named(tmp_path: Path) -> None:
+    whole = write_shard(tmp_path / "whole.tar", {"1.png": solid("red"), "2.png": solid("blue"), "3.png": solid("red")})
+    with tarfile.open(whole) as tar:
+        second = tar.getmembers()[1].offset
+    content = bytearray(whole.read_bytes())
+    content[second + 148 : second + 156] = b"no sum!!"
+    whole.write_bytes(content)
+    with pytest.raises(DataError, match=rf"whole.tar is damaged at byte {second:,}"):
+        load(whole)
+
+
+def test_one_empty_block_ends_a_shard_and_a_shard_may_be_empty(tmp_path: Path) -> None:
+    whole = write_shard(tmp_path / "a.tar", {"1.png": solid("red")})
+    with tarfile.open(whole) as tar:
+        tar.getmembers()
+        whole.write_bytes(whole.read_bytes()[: tar.offset + 512])
+    write_shard(tmp_path / "b.tar", {})
+    assert load(tmp_path).names == ("a.tar/1.png",)
+
+
+def test_a_pipe_is_no_file_to_wait_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.tar")
+    for path in (tmp_path / "pipe.tar", tmp_path / "*.tar", tmp_path):
+        with pytest.raises(DataError, match=r"pipe.tar cannot be read: is a pipe or a device, not a file"):
+            load(path)
+    os.mkfifo(tmp_path / "pipe.png")
+    (tmp_path / "list.csv").write_text("image\npipe.png\n")
+    with pytest.raises(DataError, match=r"1 of 1 .* is pipe.png: is a pipe or a device, not a file"):
+        load(tmp_path / "list.csv")
 
 
 def test_unreadable_and_too_small_pictures_are_left_out_and_named(class_folders: Path) -> None:
@@ -227,6 +264,9 @@ def test_many_pictures_go_to_the_disk(class_folders: Path, tmp_path: Path, monke
         ("list.jsonl", '{"image": "a.png", "label": 1.5}', "label must be a text or a whole number, found 1.5"),
         ("list.jsonl", '{"image": "a.png", "label": ["x"]}', "label must be a text or a whole number, found \\['x'\\]"),
         ("list.jsonl", '{"image": 3}', "image must be the path of a picture"),
+        ("list.jsonl", f'{{"image": "a.png", "label": {"9" * 5000}}}', "line 1 holds a number that is too long"),
+        ("list.jsonl", '{"image": "a.png", "label": "\\ud800"}', "line 1: label holds half of a surrogate pair"),
+        ("list.csv", f"image,label\na.png,{'9' * 5000}\n", "line 2: label has 5,000 characters, more than 1,000"),
         ("list.csv", "image,label\na.png,x\na.png,y\n", "line 3: a.png is 'x' above and 'y' here"),
         ("list.parquet", "no parquet", "not a Parquet file we can read"),
         ("list.jsonl", '{"image": "a\\u0000.png"}', "1 of 1 .* no file can have this name"),
@@ -249,6 +289,8 @@ def test_sources_that_cannot_be_read_say_why(tmp_path: Path, name: str, content:
         ('{"a": 1}', "0", "must be a JSON list of class names"),
         ('["a", "a"]', "0", "names a class twice"),
         ("[", "0", "cannot be read as JSON"),
+        ("[" * 100_000, "0", "cannot be read as JSON"),
+        ('["a", "\\ud800"]', "0", "classes.json: a class holds half of a surrogate pair"),
         ('["a", "b"]', "2", "the label '2' is not among the 2 classes a, b"),
     ],
 )
