@@ -46,7 +46,9 @@ class Application:
         self.example_classifier = ExampleClassifier(
             self.engine, self.admission, self.examples, self.labels, self.io, max_reply_bytes=most
         )
-        self.upserter = Upserter(self.engine, self.io, writers=max(1, settings.io_threads // 2))
+        self.upserter = Upserter(
+            self.engine, self.io, max_failure_bytes=most // 2, writers=max(1, settings.io_threads // 2)
+        )
 
     async def embed(self, inputs: Sequence[Input], call: Call) -> list[Outcome]:
         """Embeds a caller's inputs, each on its own.

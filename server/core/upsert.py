@@ -11,11 +11,11 @@ from typing import Any
 
 from twinlens.index.collection import Collection
 from twinlens.index.errors import InvalidArgument, InvalidVector
-from twinlens.index.ids import check_item_id
+from twinlens.index.ids import MAX_ITEM_ID_BYTES, check_item_id
 from twinlens.index.item import Modality, NewItem
 from twinlens.server.core.call import Call
 from twinlens.server.core.engine import Engine, Input, Picture, Text, UnitVector
-from twinlens.server.core.errors import ItemFailure, Reason, as_item_failure
+from twinlens.server.core.errors import ItemFailure, Reason, as_item_failure, invalid_argument
 from twinlens.server.core.lanes import Priority
 from twinlens.server.core.pool import WorkerPool
 from twinlens.server.core.towers import no_tower
@@ -25,6 +25,8 @@ GROUP_BYTES = 16 * 2**20
 # Groups in work over all streams: what bounds the memory of bulk writing.
 _GROUPS_AT_ONCE = 4
 _GROUPS_A_STREAM = 2
+# What a failure takes beside its id and its message: a position, a reason, and their tags and lengths.
+_FAILURE_BYTES = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +36,7 @@ class Incoming:
     Attributes:
         position: Its place in the stream, from 0.
         image: The encoded picture; empty means none.
+        size_bytes: What all of it takes.
     """
 
     position: int
@@ -42,12 +45,13 @@ class Incoming:
     caption: str = ""
     image: bytes = b""
     metadata: Mapping[str, Any] = field(default_factory=dict)
+    size_bytes: int = 0
     fault: ItemFailure | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class NotStored:
-    """An item that was not stored, and why."""
+    """An item that was not stored, and why; an id that is too long to be one is cut short."""
 
     position: int
     id: str
@@ -56,11 +60,35 @@ class NotStored:
 
 @dataclass(slots=True)
 class UpsertReport:
-    """What became of a stream. `stored` counts what is on disk."""
+    """What became of a stream.
 
+    Attributes:
+        max_failure_bytes: What the failures may take, for a stream has no end.
+        stored: How many items are on disk.
+        truncated: How many captions were cut.
+        failures: The items that are not stored.
+    """
+
+    max_failure_bytes: int
     stored: int = 0
     truncated: int = 0
     failures: list[NotStored] = field(default_factory=list)
+    _failure_bytes: int = field(default=0, init=False, repr=False)
+
+    def fail(self, item: Incoming, failure: ItemFailure) -> None:
+        """Notes an item that is not stored.
+
+        Raises:
+            ServiceError: INVALID_ARGUMENT where these are more than a reply can tell.
+        """
+        told = item.id if len(item.id.encode()) <= MAX_ITEM_ID_BYTES else f"{item.id[:57]}..."
+        self.failures.append(NotStored(item.position, told, failure))
+        self._failure_bytes += len(told.encode()) + len(failure.message.encode()) + _FAILURE_BYTES
+        if self._failure_bytes > self.max_failure_bytes:
+            raise invalid_argument(
+                f"{len(self.failures)} items of the stream cannot be stored, more than a reply can tell; the last: "
+                f"{failure.message} (what is stored already stays)"
+            )
 
 
 class Upserter:
@@ -69,13 +97,15 @@ class Upserter:
     Args:
         engine: Embeds.
         io: Where groups are written.
+        max_failure_bytes: What the failures of a stream may take.
         writers: How many of its threads may write at a time: writes wait for the disk and for each other, and searches
             that need a thread should not wait for them.
     """
 
-    def __init__(self, engine: Engine, io: WorkerPool, *, writers: int) -> None:
+    def __init__(self, engine: Engine, io: WorkerPool, *, max_failure_bytes: int, writers: int) -> None:
         self._engine = engine
         self._io = io
+        self._max_failure_bytes = max_failure_bytes
         self._slots = asyncio.Semaphore(_GROUPS_AT_ONCE)
         self._writers = asyncio.Semaphore(writers)
 
@@ -84,9 +114,12 @@ class Upserter:
 
         A group is embedded and written whether or not the caller goes on: a stream that stalls takes no room from
         others. The next group is embedded while the one before it is embedded or written.
+
+        Raises:
+            ServiceError: INVALID_ARGUMENT where more items fail than a reply can tell.
         """
         bulk = Call(call.request_id, call.deadline_s, Priority.BULK)
-        report = UpsertReport()
+        report = UpsertReport(self._max_failure_bytes)
         running: deque[asyncio.Task[None]] = deque()
         last: asyncio.Task[None] | None = None
         try:
@@ -129,7 +162,7 @@ class Upserter:
         for item in group:
             fault = item.fault or _fault(item) or self._unsupported(item)
             if fault is not None:
-                report.failures.append(NotStored(item.position, item.id, fault))
+                report.fail(item, fault)
                 continue
             good.append(item)
             if item.image and self._engine.has_image_tower:
@@ -152,7 +185,7 @@ class Upserter:
         ready: list[tuple[Incoming, NewItem]] = []
         for item in good:
             if (failure := failures.get(item.position)) is not None:
-                report.failures.append(NotStored(item.position, item.id, failure))
+                report.fail(item, failure)
                 continue
             report.truncated += item.position in truncated
             new = NewItem(
@@ -188,7 +221,7 @@ class Upserter:
                     await self._store(collection, [new], call)
                 except (InvalidArgument, InvalidVector) as error:
                     failure = as_item_failure(error) or ItemFailure(Reason.INVALID_INPUT, "the item was refused")
-                    report.failures.append(NotStored(item.position, item.id, failure))
+                    report.fail(item, failure)
                 else:
                     report.stored += 1
         else:
@@ -215,7 +248,7 @@ async def _groups(items: AsyncIterator[Incoming]) -> AsyncGenerator[list[Incomin
     size_bytes = 0
     async for item in items:
         group.append(item)
-        size_bytes += len(item.image)
+        size_bytes += item.size_bytes
         if len(group) >= GROUP_ITEMS or size_bytes >= GROUP_BYTES:
             yield group
             group, size_bytes = [], 0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterable
 
 from twinlens.index.collection import Collection
 from twinlens.index.item import Stats
@@ -119,7 +119,7 @@ class CollectionService(collection_pb2_grpc.CollectionServiceServicer):
 
         def read() -> pb.ListItemsResponse:
             rows = collection.list(after=after, limit=size + 1)
-            items = _fitting([convert.item(row) for row in rows[:size]], self._app.settings.max_message_bytes // 2)
+            items = _fitting(map(convert.item, rows[:size]), self._app.settings.max_message_bytes // 2)
             _, token = cut(rows, len(items), lambda row: row.id)
             return pb.ListItemsResponse(items=items, next_page_token=token)
 
@@ -159,17 +159,27 @@ def _item(position: int, item: pb.NewItem) -> Incoming:
     try:
         metadata = convert.metadata(item.metadata)
     except ValueError as error:
-        return Incoming(position, id=item.id, fault=ItemFailure(Reason.INVALID_INPUT, str(error)))
+        return Incoming(
+            position, id=item.id, size_bytes=len(item.id), fault=ItemFailure(Reason.INVALID_INPUT, str(error))
+        )
     return Incoming(
-        position=position, id=item.id, uri=item.uri, caption=item.caption, image=item.image, metadata=metadata
+        position=position,
+        id=item.id,
+        uri=item.uri,
+        caption=item.caption,
+        image=item.image,
+        metadata=metadata,
+        size_bytes=item.ByteSize(),
     )
 
 
-def _fitting(items: Sequence[pb.Item], max_bytes: int) -> Sequence[pb.Item]:
+def _fitting(items: Iterable[pb.Item], max_bytes: int) -> list[pb.Item]:
     """As many of the first items as fit, at least one: a page of long captions and metadata must fit a message."""
+    page: list[pb.Item] = []
     left = max_bytes
-    for count, item in enumerate(items):
+    for item in items:
         left -= item.ByteSize()
-        if left < 0:
-            return items[: max(1, count)]
-    return items
+        if left < 0 and page:
+            break
+        page.append(item)
+    return page

@@ -15,6 +15,7 @@ from google.protobuf.message import DecodeError
 
 from twinlens.server.core.call import Call, set_current_call
 from twinlens.server.core.errors import Code, ServiceError, as_service_error, internal, invalid_argument
+from twinlens.server.services.reply_room import too_large
 
 log = logging.getLogger(__name__)
 
@@ -41,8 +42,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
     """Gives every call an id and a deadline, and maps what it raises.
 
     Args:
-        max_reply_bytes: Refuse larger replies ourselves: gRPC's own refusal is RESOURCE_EXHAUSTED, which clients take
-            for overload and try again.
+        max_reply_bytes: Larger replies are refused.
     """
 
     def __init__(self, max_reply_bytes: int) -> None:
@@ -78,11 +78,8 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         async def answer(request: Any, context: Context) -> object:
             async with _guarded(method, request_id, context):
                 reply = await behaviour(parse(request), context)
-                size = reply.ByteSize()
-                if size > self._max_reply_bytes:
-                    raise invalid_argument(
-                        f"the reply would have {size} bytes, at most {self._max_reply_bytes} can be sent; ask for less"
-                    )
+                if reply.ByteSize() > self._max_reply_bytes:
+                    raise too_large(self._max_reply_bytes)
                 return reply
 
         return answer

@@ -15,6 +15,7 @@ from twinlens.server.core.lookup import RawVector, StoredItem
 from twinlens.server.core.search import Answer, Part, SearchOptions
 from twinlens.server.services import convert
 from twinlens.server.services.interceptor import Context
+from twinlens.server.services.reply_room import ReplyRoom
 from twinlens.v1 import search_pb2, search_pb2_grpc
 
 MAX_QUERIES = 256
@@ -57,8 +58,10 @@ class SearchService(search_pb2_grpc.SearchServiceServicer):
         answers = await self._app.searcher.search(collection, queries, options, call)
 
         def reply() -> search_pb2.SearchResponse:
+            room = ReplyRoom(self._app.settings.max_message_bytes)
             return search_pb2.SearchResponse(
-                model=convert.model_info(self._app.engine.manifest), results=[_result(answer) for answer in answers]
+                model=convert.model_info(self._app.engine.manifest),
+                results=[_result(answer, room) for answer in answers],
             )
 
         # Thousands of hits with their metadata: not on the event loop.
@@ -80,9 +83,9 @@ def _part(part: search_pb2.QueryPart) -> Part:
             return Part(None, weight)
 
 
-def _result(answer: Answer) -> search_pb2.QueryResult:
+def _result(answer: Answer, room: ReplyRoom) -> search_pb2.QueryResult:
     return search_pb2.QueryResult(
-        hits=[convert.hit(found) for found in answer.hits],
+        hits=[room.take(convert.hit(found)) for found in answer.hits],
         error=None if answer.failure is None else convert.item_error(answer.failure),
         truncated=answer.truncated,
     )

@@ -16,7 +16,7 @@ from tests.server.running import Running, picture, run_server
 from tests.server.watched import PATIENCE_S, until
 from tests.support.fake_encoder import FakeEncoder
 from twinlens.v1 import collection_pb2 as pb
-from twinlens.v1 import content_pb2, search_pb2
+from twinlens.v1 import content_pb2
 
 
 async def status(call: object) -> grpc.StatusCode:
@@ -273,41 +273,6 @@ async def test_streams_that_stall_take_no_room_from_others(served: Running) -> N
     go_on.set()
     assert [(await call).stored_count for call in calls] == [131] * 6
     assert served.app.upserter._slots._value == 4
-
-
-async def fill_with_long_metadata(served: Running) -> None:
-    await served.create()
-    for start in range(0, 40, 10):
-        items = [pb.NewItem(id=f"{i:02d}", caption=f"text {i}") for i in range(start, start + 10)]
-        for item in items:
-            item.metadata["long"] = "x" * 60_000
-        assert (await served.upsert(*items)).stored_count == 10
-
-
-async def test_a_page_holds_no_more_than_a_message_can(data: Path) -> None:
-    async with run_server(data, FakeEncoder(), max_message_bytes=2**20) as served:
-        await fill_with_long_metadata(served)
-        request = pb.ListItemsRequest(collection="photos", page_size=1000)
-        ids: list[str] = []
-        while True:
-            page = await served.collections.ListItems(request)
-            assert page.items
-            ids += [item.id for item in page.items]
-            if not page.next_page_token:
-                break
-            request.page_token = page.next_page_token
-        assert ids == [f"{i:02d}" for i in range(40)]
-
-
-async def test_a_reply_too_large_to_send_says_to_ask_for_less(data: Path) -> None:
-    async with run_server(data, FakeEncoder(), max_message_bytes=2**20) as served:
-        await fill_with_long_metadata(served)
-        with pytest.raises(grpc.aio.AioRpcError) as caught:
-            await served.find(search_pb2.QueryPart(text="text"), modality=content_pb2.MODALITY_TEXT, top_k=40)
-        assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
-        assert "ask for less" in (caught.value.details() or "")
-        found = await served.find(search_pb2.QueryPart(text="text"), modality=content_pb2.MODALITY_TEXT, top_k=10)
-        assert len(found.results[0].hits) == 10
 
 
 async def test_writes_that_wait_for_the_disk_leave_threads_to_readers(

@@ -396,7 +396,7 @@ class UpsertFailure(_message.Message):
     position: _builtins.int
     """Position in the stream, counted from 0 over all its messages."""
     id: _builtins.str
-    """The id as it was sent, possibly empty."""
+    """The id as it was sent, possibly empty; one that is too long to be an id is cut short."""
     @_builtins.property
     def error(self) -> _content_pb2.ItemError:
         """Why."""
@@ -436,7 +436,9 @@ class UpsertItemsResponse(_message.Message):
 
     @_builtins.property
     def failures(self) -> _containers.RepeatedCompositeFieldContainer[Global___UpsertFailure]:
-        """Those that are not, in order."""
+        """Those that are not, in order. A stream with more of them than fit a message is refused at that point; what is stored
+        by then stays.
+        """
 
     def __init__(
         self,

@@ -1,0 +1,109 @@
+"""What a reply holds and what a stream is worked on with is bounded before it is built, however small the request."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import grpc
+import pytest
+
+from tests.server.running import Running, run_server
+from tests.support.fake_encoder import FakeEncoder
+from twinlens.server.core.upsert import GROUP_BYTES, Incoming, _groups
+from twinlens.server.services import convert
+from twinlens.v1 import collection_pb2 as pb
+from twinlens.v1 import content_pb2, search_pb2
+
+
+async def fill_with_long_metadata(served: Running) -> None:
+    await served.create()
+    for start in range(0, 40, 10):
+        items = [pb.NewItem(id=f"{i:02d}", caption=f"text {i}") for i in range(start, start + 10)]
+        for item in items:
+            item.metadata["long"] = "x" * 60_000
+        assert (await served.upsert(*items)).stored_count == 10
+
+
+async def test_a_page_holds_no_more_than_a_message_can(data: Path) -> None:
+    async with run_server(data, FakeEncoder(), max_message_bytes=2**20) as served:
+        await fill_with_long_metadata(served)
+        request = pb.ListItemsRequest(collection="photos", page_size=1000)
+        ids: list[str] = []
+        while True:
+            page = await served.collections.ListItems(request)
+            assert page.items
+            ids += [item.id for item in page.items]
+            if not page.next_page_token:
+                break
+            request.page_token = page.next_page_token
+        assert ids == [f"{i:02d}" for i in range(40)]
+
+
+async def test_a_reply_too_large_to_send_says_to_ask_for_less(data: Path) -> None:
+    async with run_server(data, FakeEncoder(), max_message_bytes=2**20) as served:
+        await fill_with_long_metadata(served)
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await served.find(search_pb2.QueryPart(text="text"), modality=content_pb2.MODALITY_TEXT, top_k=40)
+        assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+        assert "ask for less" in (caught.value.details() or "")
+        found = await served.find(search_pb2.QueryPart(text="text"), modality=content_pb2.MODALITY_TEXT, top_k=10)
+        assert len(found.results[0].hits) == 10
+
+
+async def test_a_reply_too_large_to_send_is_never_built(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    built: list[int] = []
+
+    def hit(found: Any) -> search_pb2.Hit:
+        wire = convert.hit(found)
+        built.append(wire.ByteSize())
+        return wire
+
+    monkeypatch.setattr("twinlens.server.services.search.convert", SimpleNamespace(**{**vars(convert), "hit": hit}))
+    async with run_server(data, FakeEncoder(), max_message_bytes=2**20) as served:
+        await fill_with_long_metadata(served)
+        query = search_pb2.Query(parts=[search_pb2.QueryPart(text="text")])
+        request = search_pb2.SearchRequest(
+            collection="photos", queries=[query] * 256, top_k=40, modality=content_pb2.MODALITY_TEXT
+        )
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await served.search.Search(request)
+        assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+        assert "1048576 bytes that can be sent; ask for less" in (caught.value.details() or "")
+        assert sum(built) < 2**20 + 2**17
+
+
+async def test_an_id_too_long_to_be_one_is_not_sent_back_whole(served: Running) -> None:
+    await served.create()
+    (failure,) = (await served.upsert(pb.NewItem(id="x" * 1_000_000, caption="red"))).failures
+    assert failure.id == "x" * 57 + "..."
+    assert failure.error.reason == content_pb2.ERROR_REASON_INVALID_INPUT
+
+
+async def test_a_stream_of_more_failures_than_a_reply_can_tell_is_refused(data: Path) -> None:
+    sent: list[int] = []
+
+    async def endless() -> AsyncIterator[pb.UpsertItemsRequest]:
+        yield pb.UpsertItemsRequest(collection="photos", items=[pb.NewItem(id="good", caption="red")])
+        while True:
+            sent.append(200)
+            yield pb.UpsertItemsRequest(items=[pb.NewItem(id="i" * 1000, image=b"no picture")] * 200)
+
+    async with run_server(data, FakeEncoder(), max_message_bytes=2**20) as served:
+        await served.create()
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await served.collections.UpsertItems(endless())
+        assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+        assert "more than a reply can tell" in (caught.value.details() or "")
+        page = await served.collections.ListItems(pb.ListItemsRequest(collection="photos"))
+        assert [item.id for item in page.items] == ["good"]
+
+
+async def test_long_captions_count_in_how_much_is_worked_on_at_a_time() -> None:
+    async def items() -> AsyncIterator[Incoming]:
+        for position in range(8):
+            yield Incoming(position, caption="c" * 10, size_bytes=GROUP_BYTES // 2)
+
+    assert [len(group) async for group in _groups(items())] == [2, 2, 2, 2]
