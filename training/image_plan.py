@@ -17,6 +17,8 @@ from twinlens.training.image_checkpoint import ImageEncoderSpec
 from twinlens.training.image_config import ImageTrainConfig
 from twinlens.training.methods.image_method import ImageMethod
 from twinlens.training.methods.run_plan import RunPlan
+from twinlens.training.opening_line import opening_line
+from twinlens.training.ranks import Ranks
 from twinlens.training.run_records import PACKAGES
 from twinlens.training.versions import versions
 
@@ -39,6 +41,7 @@ def load(config: ImageTrainConfig, path: Path, *, spill: Path | None = None) -> 
         smallest=config.size,
         limit=data.limit,
         max_unreadable_share=data.max_unreadable_share,
+        share_key="data.max_unreadable_share",
         columns=PictureColumns(data.image_column, data.label_column),
         images=data.images,
         spill=spill,
@@ -99,6 +102,22 @@ def plan_of(config: ImageTrainConfig, pictures: PictureSet, world_size: int = 1)
         log_every=run.log_every,
         chunk_size=run.chunk_size,
         world_size=world_size,
+    )
+
+
+def opening(config: ImageTrainConfig, pictures: PictureSet, plan: RunPlan, start: int, ranks: Ranks) -> str:
+    """The line that the run begins with; `start` is the step that it goes on from."""
+    classes = f" ({len(pictures.classes):,} classes)" if pictures.classes else ""
+    return opening_line(
+        config.method,
+        trained_on=f"{len(pictures):,} pictures{classes}, crops of {config.size} px",
+        samples=len(pictures),
+        steps=plan.steps,
+        batch_size=plan.batch_size,
+        precision=precision_of(config.train.precision),
+        start=start,
+        threads=config.train.threads,
+        ranks=ranks,
     )
 
 

@@ -21,6 +21,9 @@ from twinlens.training.modules.gather import mean_over_ranks
 from twinlens.training.progress import Report
 from twinlens.training.ranks import ALONE, Ranks
 
+# Longest silence on a run whose reports are far apart.
+_SILENT_S = 10.0
+
 
 class TrainingError(TrainingRoomError):
     """A run cannot start or go on. The message is one line."""
@@ -49,7 +52,7 @@ def fit(
         precision: `bf16` computes in bfloat16 and keeps weights and losses in fp32.
         log_every: Write and report every so many steps, and at the last one.
         metrics_csv: A row per report: step, seconds, samples_per_s, and every named value.
-        progress: Called with each report.
+        progress: Called with each report; without values before the first step, and where a report is long in coming.
         threads: Of torch, on the CPU.
         callbacks: What else happens between steps.
         ranks: The processes that share each batch; each is given its own part, gradients are averaged over them, and
@@ -100,6 +103,7 @@ class _MetricsLog(pl.Callback):
         self._since = 0
         self._start_s = self._tick_s = time.perf_counter()
         self._before_s = 0.0
+        self._told_s: float | None = None
         self.last: dict[str, float] = {}
 
     def state_dict(self) -> dict[str, Any]:
@@ -113,6 +117,16 @@ class _MetricsLog(pl.Callback):
         self._tick_s = time.perf_counter()
         self._start_s = self._tick_s - self._before_s
 
+    def on_train_batch_start(
+        self,
+        trainer: pl.Trainer,
+        pl_module: pl.LightningModule,  # noqa: ARG002
+        batch: Any,  # noqa: ARG002
+        batch_idx: int,  # noqa: ARG002
+    ) -> None:
+        if self._told_s is None:
+            self._tell(trainer.global_step, {})
+
     def on_train_batch_end(
         self,
         trainer: pl.Trainer,
@@ -124,6 +138,8 @@ class _MetricsLog(pl.Callback):
         self._seen += batch.samples * self._ranks.world_size
         step = trainer.global_step
         if step % self._every and step != self._steps:
+            if self._told_s is not None and time.perf_counter() - self._told_s > _SILENT_S:
+                self._tell(step, {})
             return
         # Reading a value waits for the device, so it happens here only.
         mean = mean_over_ranks(torch.stack([value.detach().float().to(pl_module.device) for value in outputs.values()]))
@@ -137,7 +153,12 @@ class _MetricsLog(pl.Callback):
         self.last = row
         if self._ranks.is_first:
             append_row(self._path, row)
-            self._progress(step, row)
+        self._tell(step, row)
+
+    def _tell(self, step: int, values: dict[str, float]) -> None:
+        self._told_s = time.perf_counter()
+        if self._ranks.is_first:
+            self._progress(step, values)
 
 
 class _OwnDraws(pl.Callback):

@@ -5,26 +5,41 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from time import monotonic
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 # Takes the step and the named values of a report.
 Report = Callable[[int, dict[str, float]], None]
+# Takes a line for a person.
+Say = Callable[[str], None]
+
+
+def silent(line: str) -> None:
+    """Says nothing."""
 
 
 @contextmanager
 def lines_or_bar(title: str, steps: int) -> Iterator[Report]:
-    """Yields what to call with the step and the named values of each report.
+    """Yields what to call with the step and the named values of each report, none where only steps went by.
+
+    Lines tell the time that is left from the second report on, by the pace since the first.
 
     Args:
         title: What is going on.
         steps: How many there will be.
     """
     if not sys.stderr.isatty():
+        first: tuple[int, float] | None = None
 
         def line(step: int, values: dict[str, float]) -> None:
-            told = ", ".join(part for part in (f"{title}: {step}/{steps}", spoken(values)) if part)
+            nonlocal first
+            now_s = monotonic()
+            first = first or (step, now_s)
+            done = step - first[0]
+            left = _left((now_s - first[1]) / done * (steps - step)) if done > 0 and step < steps else ""
+            told = ", ".join(part for part in (f"{title}: {step}/{steps}", left, spoken(values)) if part)
             print(told, file=sys.stderr, flush=True)  # noqa: T201
 
         yield line
@@ -38,7 +53,21 @@ def lines_or_bar(title: str, steps: int) -> Iterator[Report]:
     )
     with Progress(*columns, console=Console(stderr=True)) as bar:
         task = bar.add_task(title, total=steps, values="")
-        yield lambda step, values: bar.update(task, completed=step, values=spoken(values))
+
+        def update(step: int, values: dict[str, float]) -> None:
+            bar.update(task, completed=step)
+            if values:  # the last ones stay in view
+                bar.update(task, values=spoken(values))
+
+        yield update
+
+
+def _left(seconds: float) -> str:
+    """As a person would say it."""
+    minutes, hours = round(seconds / 60), round(seconds / 3600)
+    if seconds < 90:
+        return f"{max(1, round(seconds))} s left"
+    return f"{minutes} min left" if minutes < 100 else f"{hours} h left"
 
 
 def spoken(values: dict[str, float]) -> str:

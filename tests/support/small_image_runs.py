@@ -55,6 +55,8 @@ class Reports:
         """As `train_images` wants it."""
 
         def report(step: int, values: dict[str, Any]) -> None:
+            if not values:  # steps went by, no more
+                return
             self.rows.append(values)
             if step == self._stop_at:
                 raise KeyError(f"stopped at step {step}")

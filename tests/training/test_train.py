@@ -37,7 +37,7 @@ def config(**sections: dict[str, Any]) -> TrainConfig:
 
 def run(settings: TrainConfig, out: Path) -> tuple[Path, Reports]:
     reports: Reports = []
-    result = train(settings, out, lambda step, values: reports.append((step, values)))
+    result = train(settings, out, lambda step, values: reports.append((step, values)) if values else None)
     return result.checkpoint, reports
 
 
@@ -156,7 +156,9 @@ def test_an_interrupted_run_ends_with_the_weights_of_one_that_was_not(tmp_path: 
         train(other, tmp_path / "cut", stop, resume=True)
     assert config_of_run(tmp_path / "cut") == settings
     again: Reports = []
-    resumed = train(settings, tmp_path / "cut", lambda step, values: again.append((step, values)), resume=True)
+    resumed = train(
+        settings, tmp_path / "cut", lambda step, values: again.append((step, values)) if values else None, resume=True
+    )
     assert [(step, values["loss"]) for step, values in again] == [(s, v["loss"]) for s, v in reports[4:]]
     weights = [load_checkpoint(path)[1].state_dict() for path in (whole, resumed.checkpoint)]
     assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
@@ -253,4 +255,4 @@ def test_the_command_trains_from_a_file(tmp_path: Path) -> None:
     assert "training: 2/2, " in done.stderr
     again = twinlens("clip.toml", "--out", "run")
     assert again.returncode == 1
-    assert again.stderr.strip().splitlines() == ["twinlens: run is not an empty folder; name a new one for the run"]
+    assert again.stderr.strip().splitlines() == ["twinlens: run holds a finished run; name a new folder"]

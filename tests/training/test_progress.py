@@ -1,0 +1,68 @@
+"""What a person sees of a long job where stderr is no terminal."""
+
+from __future__ import annotations
+
+import pytest
+
+from twinlens.training import progress
+from twinlens.training.opening_line import opening_line
+from twinlens.training.progress import lines_or_bar
+from twinlens.training.ranks import Ranks
+
+
+def lines_of(
+    reports: list[tuple[float, int, dict[str, float]]],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> list[str]:
+    clock = iter([at_s for at_s, _, _ in reports])
+    monkeypatch.setattr(progress, "monotonic", lambda: next(clock))
+    with lines_or_bar("training", 1000) as report:
+        for _, step, values in reports:
+            report(step, values)
+    return capsys.readouterr().err.splitlines()
+
+
+def test_lines_tell_the_time_that_is_left_by_the_pace_since_the_first(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    reports: list[tuple[float, int, dict[str, float]]] = [
+        (5.0, 0, {}),
+        (15.0, 10, {}),
+        (25.0, 20, {"step": 20, "seconds": 20, "samples_per_s": 100, "loss": 2.5}),
+        (955.0, 950, {}),
+        (1005.0, 1000, {"loss": 1.0}),
+    ]
+    assert lines_of(reports, monkeypatch, capsys) == [
+        "training: 0/1000",
+        "training: 10/1000, 16 min left",
+        "training: 20/1000, 16 min left, 100 samples/s, loss 2.500",
+        "training: 950/1000, 50 s left",
+        "training: 1000/1000, loss 1.000",
+    ]
+
+
+def test_steps_before_a_resumed_run_do_not_count_in_its_pace(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert lines_of([(0.0, 500, {}), (1000.0, 510, {})], monkeypatch, capsys)[1] == "training: 510/1000, 14 h left"
+
+
+def test_the_opening_line_tells_where_on_what_and_for_how_long() -> None:
+    line = opening_line(
+        "byol", trained_on="10,000 pictures", samples=10_000, steps=3900, batch_size=256, precision="bf16", threads=1
+    )
+    assert line.startswith("byol on ")
+    assert line.endswith(", bf16: 10,000 pictures, 3,900 steps of 256 = 99.8 epochs")
+    onward = opening_line(
+        "byol",
+        trained_on="10,000 pictures",
+        samples=10_000,
+        steps=3900,
+        batch_size=256,
+        precision="bf16",
+        start=1500,
+        ranks=Ranks(0, 4, 4),
+    )
+    assert " in 4 processes, bf16: " in onward
+    assert onward.endswith(" = 99.8 epochs, on from step 1,500")
