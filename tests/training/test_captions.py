@@ -155,10 +155,11 @@ def test_unreadable_pictures_are_left_out_named_once_and_pairing_stays(tmp_path:
 
 
 def test_too_many_unreadable_pictures_stop_the_run(tmp_path: Path) -> None:
-    rows = [CaptionRow(str(i), tmp_path / f"{i}.png", "c") for i in range(4)]
+    rows = [CaptionRow(str(i), tmp_path / f"{i}.png", "c") for i in range(6)]
     for row in rows[:2]:
         picture(tmp_path, row.image.name, (1, 2, 3))
-    with pytest.raises(DataError, match=r"2 of 4 pictures cannot be read.*the first is .*2\.png: No such file"):
+    message = r"4 of 6 .*, 3 at most .*data.max_unreadable_share; the first is .*2\.png: No such file"
+    with pytest.raises(DataError, match=message):
         from_captions(rows, SPEC, max_unreadable_share=0.25)
 
 
@@ -179,7 +180,7 @@ def test_a_pipe_is_unreadable(tmp_path: Path) -> None:
 
 
 def test_nothing_but_unreadable_pictures_is_refused_whatever_the_share(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"none of 1 pictures can be read; the first is .*gone\.png"):
+    with pytest.raises(DataError, match=r"1 of 1 pictures cannot be used; the first is .*gone\.png"):
         from_captions([CaptionRow("a", tmp_path / "gone.png", "c")], SPEC, max_unreadable_share=1)
 
 

@@ -21,6 +21,7 @@ from twinlens.encoders.preprocess import fit
 from twinlens.training.data.bounded_map import bounded_map
 from twinlens.training.data.errors import DataError
 from twinlens.training.data.regular_file import read_regular
+from twinlens.training.data.unusable import refuse_too_many
 
 # Above this many bytes the array lives in a file and the operating system pages it.
 IN_MEMORY_BYTES = 2 << 30
@@ -53,26 +54,18 @@ def decode_all(
     Args:
         files: Distinct files.
         spec: The preprocessing; everything but normalisation happens here.
-        max_unreadable_share: Stop when more than this share of the files cannot be read.
+        max_unreadable_share: See `refuse_too_many`.
         spill: Folder of a file that holds the array where it is large, as long as it is in use; None: in memory.
 
     Raises:
-        DataError: if there are no files, too many cannot be read (it names how many and the first), or `spill` has no
-            room.
+        DataError: if there are no files, too many cannot be read, or `spill` has no room.
     """
     if not files:
         raise DataError("there are no pictures to train on")
     decoded = decode_each(files, read_regular, spec, spill=spill)
     unreadable = {files[row]: reason for row, reason in decoded.unreadable.items()}
-    if unreadable and len(unreadable) > max_unreadable_share * len(files):
-        first, reason = next(iter(unreadable.items()))
-        raise DataError(
-            f"{len(unreadable)} of {len(files)} pictures cannot be read, more than the share of "
-            f"{max_unreadable_share:g} allowed; the first is {first}: {reason}"
-        )
-    if not decoded.rows:
-        first, reason = next(iter(unreadable.items()))
-        raise DataError(f"none of {len(files)} pictures can be read; the first is {first}: {reason}")
+    named = {str(file): reason for file, reason in unreadable.items()}
+    refuse_too_many(named, len(files), max_share=max_unreadable_share, key="data.max_unreadable_share")
     slots = {files[row]: slot for slot, row in enumerate(decoded.rows)}
     return PictureCache(decoded.pixels_nhwc, decoded.digests, slots, unreadable)
 

@@ -14,6 +14,7 @@ from twinlens.training.data.picture_folders import list_folder
 from twinlens.training.data.picture_set import PictureSet
 from twinlens.training.data.picture_shards import list_shards
 from twinlens.training.data.picture_tables import LIST_KINDS, PictureColumns, list_table
+from twinlens.training.data.unusable import refuse_too_many
 
 _LIST_IN_FOLDER = "labels.jsonl"
 
@@ -25,6 +26,7 @@ def load_pictures(
     smallest: int,
     limit: int | None = None,
     max_unreadable_share: float = 0.01,
+    share_key: str | None = None,
     columns: PictureColumns | None = None,
     images: Path | None = None,
     spill: Path | None = None,
@@ -36,14 +38,14 @@ def load_pictures(
         side: Pictures are stored as squares of this side: resized to it by the shorter side, then cut at the centre.
         smallest: A picture with a shorter side below this is left out as unusable: a crop would only enlarge it.
         limit: Take at most so many, spread evenly over all, so that sorted classes stay mixed.
-        max_unreadable_share: Stop when more than this share cannot be used.
+        max_unreadable_share: See `refuse_too_many`.
+        share_key: The setting of it that a person may change.
         columns: Of a list.
         images: The folder that relative paths of a list start from.
         spill: Folder of a nameless file that holds the decoded pictures where they are many; None: in memory.
 
     Raises:
-        DataError: if there is nothing, a label is no class, or too many pictures cannot be used; it names
-            how many and the first.
+        DataError: if there is nothing, a label is no class, or too many pictures cannot be used.
     """
     listing = list_pictures(path, columns=columns, images=images)
     listed = listing.pictures
@@ -57,12 +59,7 @@ def load_pictures(
     decoded = decode_each(listed, ListedPicture.read, spec, smallest=smallest, spill=spill)
     kept = list(decoded.rows)
     unreadable = {listed[row].name: reason for row, reason in decoded.unreadable.items()}
-    if not kept or len(unreadable) > max_unreadable_share * len(listed):
-        first, reason = next(iter(unreadable.items()))
-        allowed = f", more than the share of {max_unreadable_share:g} allowed" if kept else ""
-        raise DataError(
-            f"{len(unreadable)} of {len(listed)} pictures cannot be used{allowed}; the first is {first}: {reason}"
-        )
+    refuse_too_many(unreadable, len(listed), max_share=max_unreadable_share, key=share_key)
     shown = tuple(listed[row].name for row in kept)
     return PictureSet(decoded.pixels_nhwc, labels[kept], names, shown, decoded.digests, unreadable)
 

@@ -234,10 +234,15 @@ def test_unreadable_and_too_small_pictures_are_left_out_and_named(class_folders:
 
 
 def test_too_many_unusable_pictures_stop_the_run(class_folders: Path) -> None:
-    (class_folders / "warm/broken.png").write_bytes(b"no picture")
-    with pytest.raises(DataError, match=r"1 of 5 pictures cannot be used, more than the share of 0.01 .* warm/b"):
+    broken = [class_folders / f"warm/broken{i}.png" for i in range(4)]
+    for file in broken:
+        file.write_bytes(b"no picture")
+    with pytest.raises(
+        DataError, match=r"4 of 8 pictures cannot be used, 3 at most may be so: remove them; the .* warm/b"
+    ):
         load(class_folders)
-    (class_folders / "warm/broken.png").unlink()
+    for file in broken:
+        file.unlink()
     with pytest.raises(DataError, match=r"4 of 4 pictures cannot be used; .*with augment.size"):
         load(class_folders, smallest=64, side=64, max_unreadable_share=1.0)
 
