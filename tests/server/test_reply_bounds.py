@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,6 +12,7 @@ import grpc
 import pytest
 
 from tests.server.running import Running, run_server
+from tests.server.watched import PATIENCE_S
 from tests.support.fake_encoder import FakeEncoder
 from twinlens.server.core.upsert import GROUP_BYTES, Incoming, _groups
 from twinlens.server.services import convert
@@ -83,18 +85,19 @@ async def test_an_id_too_long_to_be_one_is_not_sent_back_whole(served: Running) 
 
 
 async def test_a_stream_of_more_failures_than_a_reply_can_tell_is_refused(data: Path) -> None:
-    sent: list[int] = []
+    answered = asyncio.Event()
 
-    async def endless() -> AsyncIterator[pb.UpsertItemsRequest]:
+    async def open_end() -> AsyncIterator[pb.UpsertItemsRequest]:
         yield pb.UpsertItemsRequest(collection="photos", items=[pb.NewItem(id="good", caption="red")])
-        while True:
-            sent.append(200)
+        for _ in range(3):
             yield pb.UpsertItemsRequest(items=[pb.NewItem(id="i" * 1000, image=b"no picture")] * 200)
+        await asyncio.wait_for(answered.wait(), PATIENCE_S)  # more could be on its way when the answer comes
 
     async with run_server(data, FakeEncoder(), max_message_bytes=2**20) as served:
         await served.create()
         with pytest.raises(grpc.aio.AioRpcError) as caught:
-            await served.collections.UpsertItems(endless())
+            await served.collections.UpsertItems(open_end())
+        answered.set()
         assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
         assert "more than a reply can tell" in (caught.value.details() or "")
         page = await served.collections.ListItems(pb.ListItemsRequest(collection="photos"))
