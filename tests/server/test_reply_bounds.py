@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
+import itertools
 from collections.abc import AsyncIterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,8 +12,9 @@ import grpc
 import pytest
 
 from tests.server.running import Running, run_server
-from tests.server.watched import PATIENCE_S
 from tests.support.fake_encoder import FakeEncoder
+from twinlens.server.core.call import Call
+from twinlens.server.core.errors import Code, ServiceError
 from twinlens.server.core.upsert import GROUP_BYTES, Incoming, _groups
 from twinlens.server.services import convert
 from twinlens.v1 import collection_pb2 as pb
@@ -85,23 +86,18 @@ async def test_an_id_too_long_to_be_one_is_not_sent_back_whole(served: Running) 
 
 
 async def test_a_stream_of_more_failures_than_a_reply_can_tell_is_refused(data: Path) -> None:
-    answered = asyncio.Event()
-
-    async def open_end() -> AsyncIterator[pb.UpsertItemsRequest]:
-        yield pb.UpsertItemsRequest(collection="photos", items=[pb.NewItem(id="good", caption="red")])
-        for _ in range(3):
-            yield pb.UpsertItemsRequest(items=[pb.NewItem(id="i" * 1000, image=b"no picture")] * 200)
-        await asyncio.wait_for(answered.wait(), PATIENCE_S)  # more could be on its way when the answer comes
+    async def endless() -> AsyncIterator[Incoming]:
+        yield Incoming(0, id="good", caption="red")
+        for position in itertools.count(1):
+            yield Incoming(position, id="i" * 1000)
 
     async with run_server(data, FakeEncoder(), max_message_bytes=2**20) as served:
         await served.create()
-        with pytest.raises(grpc.aio.AioRpcError) as caught:
-            await served.collections.UpsertItems(open_end())
-        answered.set()
-        assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
-        assert "more than a reply can tell" in (caught.value.details() or "")
-        page = await served.collections.ListItems(pb.ListItemsRequest(collection="photos"))
-        assert [item.id for item in page.items] == ["good"]
+        collection = await served.app.collection("photos", Call("test"))
+        with pytest.raises(ServiceError, match="more than a reply can tell") as caught:
+            await served.app.upserter.upsert(collection, endless(), Call("test"))
+        assert caught.value.code is Code.INVALID_ARGUMENT
+        assert [item.id for item in collection.list()] == ["good"]
 
 
 async def test_long_captions_count_in_how_much_is_worked_on_at_a_time() -> None:
