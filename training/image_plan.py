@@ -42,7 +42,6 @@ def load(config: ImageTrainConfig, path: Path, *, spill: Path | None = None) -> 
         limit=data.limit,
         max_unreadable_share=data.max_unreadable_share,
         share_key="data.max_unreadable_share",
-        share_key="data.max_unreadable_share",
         columns=PictureColumns(data.image_column, data.label_column),
         images=data.images,
         spill=spill,
