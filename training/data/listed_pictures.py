@@ -55,10 +55,12 @@ class PictureListing:
     Attributes:
         pictures: In a fixed order.
         class_names: What the numbers among the labels mean, by position; None where nothing says it.
+        labels_from: What the labels were taken from, in a person's words.
     """
 
     pictures: list[ListedPicture]
     class_names: tuple[str, ...] | None = None
+    labels_from: str = ""
 
 
 def known_label(text: str) -> str | None:

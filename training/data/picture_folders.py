@@ -29,7 +29,7 @@ def list_folder(folder: Path) -> PictureListing:
         pictures.append(ListedPicture(item.id, first if slash else None, item.image))
     if len({picture.label for picture in pictures}) == 1:
         pictures = [ListedPicture(picture.name, None, picture.file) for picture in pictures]
-    return PictureListing(pictures)
+    return PictureListing(pictures, labels_from="the names of its folders")
 
 
 def _refuse_splits(folder: Path) -> None:

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 UNLABELLED = -1
+_CLASSES_NAMED = 5
 
 
 @dataclass(frozen=True)
@@ -23,6 +24,7 @@ class PictureSet:
         names: What a person calls each picture: its path, or its key in a shard.
         digests: SHA-256 of each file's bytes.
         unreadable: What was left out, and why.
+        labels_from: What the classes were taken from, in a person's words.
     """
 
     pixels_nhwc: NDArray[np.uint8]
@@ -31,6 +33,7 @@ class PictureSet:
     names: tuple[str, ...]
     digests: tuple[str, ...]
     unreadable: dict[str, str]
+    labels_from: str = ""
 
     def __len__(self) -> int:
         """How many pictures."""
@@ -39,7 +42,12 @@ class PictureSet:
     @property
     def labelled(self) -> bool:
         """Whether every picture has a class."""
-        return bool(len(self.labels)) and bool((self.labels != UNLABELLED).all())
+        return bool(len(self.labels)) and not self.unlabelled
+
+    @property
+    def unlabelled(self) -> int:
+        """How many pictures have no class."""
+        return int((self.labels == UNLABELLED).sum())
 
     def digest(self) -> str:
         """SHA-256 over the pictures and their classes, in order."""
@@ -48,6 +56,17 @@ class PictureSet:
             name = self.classes[label] if label != UNLABELLED else ""
             parts.update(f"{digest} {name}\n".encode())
         return parts.hexdigest()
+
+
+def classes_found(pictures: PictureSet) -> str | None:
+    """A line for a person on the classes: folders of pictures may be albums as well. None where there are none."""
+    if not pictures.classes:
+        return None
+    named = ", ".join(pictures.classes[:_CLASSES_NAMED])
+    more = len(pictures.classes) - _CLASSES_NAMED
+    rest = f" and {more:,} more" if more > 0 else ""
+    without = f"; {pictures.unlabelled:,} of {len(pictures):,} pictures have none" if pictures.unlabelled else ""
+    return f"classes: {named}{rest} ({pictures.labels_from}){without}"
 
 
 def left_out(unreadable: Mapping[str, str], kind: str = "unusable") -> list[str]:

@@ -32,7 +32,7 @@ def list_shards(shards: Sequence[Path]) -> PictureListing:
     pictures = [picture for shard in shards for picture in _list(shard)]
     # Absolute, so that a shard named from within its folder has one above too.
     folders = dict.fromkeys(folder for shard in shards for folder in shard.absolute().parents[:2])
-    return PictureListing(pictures, class_names_beside(*folders))
+    return PictureListing(pictures, class_names_beside(*folders), labels_from="the .cls files")
 
 
 def _list(shard: Path) -> list[ListedPicture]:

@@ -29,6 +29,7 @@ def load_pictures(
     share_key: str | None = None,
     columns: PictureColumns | None = None,
     images: Path | None = None,
+    labels: bool = True,
     spill: Path | None = None,
 ) -> PictureSet:
     """Decodes every picture once.
@@ -42,6 +43,7 @@ def load_pictures(
         share_key: The setting of it that a person may change.
         columns: Of a list.
         images: The folder that relative paths of a list start from.
+        labels: False: take no notice of classes.
         spill: Folder of a nameless file that holds the decoded pictures where they are many; None: in memory.
 
     Raises:
@@ -54,14 +56,17 @@ def load_pictures(
     if limit is not None and limit < len(listed):
         listed = [listed[row * len(listed) // limit] for row in range(limit)]
     # Before the pictures: a wrong label should not wait for all of them.
-    names, labels = number_labels([each.label for each in listed], listing.class_names)
+    found = [each.label if labels else None for each in listed]
+    classes, numbers = number_labels(found, listing.class_names)
     spec = PreprocessSpec(size=side, resize_size=side, mean=(0.0, 0.0, 0.0), std=(1.0, 1.0, 1.0))
     decoded = decode_each(listed, ListedPicture.read, spec, smallest=smallest, spill=spill)
     kept = list(decoded.rows)
     unreadable = {listed[row].name: reason for row, reason in decoded.unreadable.items()}
     refuse_too_many(unreadable, len(listed), max_share=max_unreadable_share, key=share_key)
     shown = tuple(listed[row].name for row in kept)
-    return PictureSet(decoded.pixels_nhwc, labels[kept], names, shown, decoded.digests, unreadable)
+    return PictureSet(
+        decoded.pixels_nhwc, numbers[kept], classes, shown, decoded.digests, unreadable, listing.labels_from
+    )
 
 
 def list_pictures(path: Path, *, columns: PictureColumns | None = None, images: Path | None = None) -> PictureListing:

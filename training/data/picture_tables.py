@@ -57,7 +57,8 @@ def list_table(path: Path, columns: PictureColumns | None = None, *, images: Pat
             )
     if listed and not labelled:
         raise DataError(f"{path} has no column {columns.label!r} for the classes")
-    return PictureListing(list(listed.values()), class_names_beside(path.parent))
+    names = class_names_beside(path.parent)
+    return PictureListing(list(listed.values()), names, labels_from=f"the column {columns.label!r} of {path.name}")
 
 
 def _picture(row: Mapping[str, Any], columns: PictureColumns, path: Path, number: int, root: Path) -> ListedPicture:

@@ -1,10 +1,7 @@
 from __future__ import annotations
 
-import io
 import json
 import os
-import tarfile
-from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -12,32 +9,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from tests.support.picture_sources import load, told, write_shard
 from tests.support.pictures import COLOURS, solid
 from twinlens.training.data import picture_cache
 from twinlens.training.data.errors import DataError
-from twinlens.training.data.picture_set import PictureSet
-from twinlens.training.data.picture_sources import load_pictures
+from twinlens.training.data.picture_set import classes_found
 from twinlens.training.data.picture_tables import PictureColumns
-
-
-def load(path: Path, **changes: object) -> PictureSet:
-    return load_pictures(path, **({"side": 16, "smallest": 16} | changes))  # type: ignore[arg-type]
-
-
-def told(pictures: PictureSet) -> list[tuple[str, str | None]]:
-    """Name and class of each."""
-    classes = (*pictures.classes, None)
-    return [(name, classes[label]) for name, label in zip(pictures.names, pictures.labels.tolist(), strict=True)]
-
-
-def write_shard(path: Path, members: Mapping[str, bytes]) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with tarfile.open(path, "w") as tar:
-        for name, data in members.items():
-            info = tarfile.TarInfo(name)
-            info.size = len(data)
-            tar.addfile(info, io.BytesIO(data))
-    return path
 
 
 @pytest.fixture
@@ -74,6 +51,31 @@ def test_pictures_beside_class_folders_are_unlabelled(class_folders: Path) -> No
     pictures = load(class_folders)
     assert not pictures.labelled
     assert sorted(pictures.labels.tolist()) == [-1, 0, 0, 1, 1]
+
+
+def test_classes_are_left_aside_where_they_are_not_wanted(class_folders: Path) -> None:
+    pictures = load(class_folders, labels=False)
+    assert pictures.classes == ()
+    assert pictures.unlabelled == len(pictures) == 4
+    assert classes_found(pictures) is None
+    (class_folders / "list.csv").write_text("image,label\nwarm/red.png,7\n")
+    (class_folders / "classes.json").write_text('["a", "b"]')
+    assert told(load(class_folders / "list.csv", labels=False)) == [("warm/red.png", None)]
+
+
+def test_the_classes_are_told_with_what_they_were_taken_from(class_folders: Path, tmp_path: Path) -> None:
+    assert classes_found(load(class_folders)) == "classes: cold, warm (the names of its folders)"
+    (class_folders / "green.png").write_bytes(solid("green"))
+    assert classes_found(load(class_folders)) == (
+        "classes: cold, warm (the names of its folders); 1 of 5 pictures have none"
+    )
+    assert classes_found(load(class_folders / "warm")) is None
+    (class_folders / "list.csv").write_text("image,kind\ngreen.png,0\n")
+    listed = load(class_folders / "list.csv", columns=PictureColumns(label="kind"))
+    assert classes_found(listed) == "classes: 0 (the column 'kind' of list.csv)"
+    members = {f"{i}.{kind}": data for i in range(7) for kind, data in (("png", solid("red")), ("cls", b"%d" % i))}
+    shard = write_shard(tmp_path / "a.tar", members)
+    assert classes_found(load(shard)) == "classes: 0, 1, 2, 3, 4 and 2 more (the .cls files)"
 
 
 def test_the_order_is_the_same_wherever_the_folder_lies(class_folders: Path, tmp_path: Path) -> None:
@@ -162,56 +164,6 @@ def test_numbers_are_classes_in_their_own_order(class_folders: Path) -> None:
     assert load(path).classes == ("9", "10")
 
 
-def test_shards_hold_pictures_and_numbers_of_classes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write_shard(tmp_path / "train/b.tar", {"1.jpg": solid("blue", "JPEG"), "1.cls": b"0\n"})
-    a = {"x/1.cls": b"1", "x/1.png": solid("red"), "x/1.json": b"{}", "2.png": solid("cyan"), "2.cls": b"-1"}
-    write_shard(tmp_path / "train/a.tar", a)
-    (tmp_path / "classes.json").write_text('["cold", "warm"]')
-    pictures = load(tmp_path / "train")
-    assert pictures.classes == ("cold", "warm")
-    assert told(pictures) == [("a.tar/x/1.png", "warm"), ("a.tar/2.png", None), ("b.tar/1.jpg", "cold")]
-    assert told(load(tmp_path / "train/b.tar")) == [("b.tar/1.jpg", "cold")]
-    assert len(load(tmp_path / "train/[ab].tar")) == 3
-    monkeypatch.chdir(tmp_path / "train")
-    assert load(Path("a.tar")).classes == load(Path()).classes == ("cold", "warm")
-
-
-def test_a_shard_that_is_cut_off_or_compressed_is_named(tmp_path: Path) -> None:
-    whole = write_shard(tmp_path / "whole.tar", {"1.png": solid("red"), "2.png": solid("blue")})
-    (tmp_path / "cut.tar").write_bytes(whole.read_bytes()[:700])
-    with pytest.raises(DataError, match=r"cut.tar is not a whole, uncompressed tar file"):
-        load(tmp_path / "cut.tar")
-    # Half of its members, each of them whole.
-    with tarfile.open(whole) as tar:
-        (tmp_path / "ends.tar").write_bytes(whole.read_bytes()[: tar.getmembers()[1].offset])
-    with pytest.raises(DataError, match=r"ends.tar is cut off: the mark that ends a tar file is missing"):
-        load(tmp_path / "ends.tar")
-    with tarfile.open(tmp_path / "packed.tar", "w:gz") as tar:
-        tar.add(whole, "1.png")
-    with pytest.raises(DataError, match=r"packed.tar is not a whole, uncompressed tar file"):
-        load(tmp_path / "packed.tar")
-
-
-def test_a_shard_with_a_damaged_header_is_named(tmp_path: Path) -> None:
-    whole = write_shard(tmp_path / "whole.tar", {"1.png": solid("red"), "2.png": solid("blue"), "3.png": solid("red")})
-    with tarfile.open(whole) as tar:
-        second = tar.getmembers()[1].offset
-    content = bytearray(whole.read_bytes())
-    content[second + 148 : second + 156] = b"no sum!!"
-    whole.write_bytes(content)
-    with pytest.raises(DataError, match=rf"whole.tar is damaged at byte {second:,}"):
-        load(whole)
-
-
-def test_one_empty_block_ends_a_shard_and_a_shard_may_be_empty(tmp_path: Path) -> None:
-    whole = write_shard(tmp_path / "a.tar", {"1.png": solid("red")})
-    with tarfile.open(whole) as tar:
-        tar.getmembers()
-        whole.write_bytes(whole.read_bytes()[: tar.offset + 512])
-    write_shard(tmp_path / "b.tar", {})
-    assert load(tmp_path).names == ("a.tar/1.png",)
-
-
 def test_a_pipe_is_no_file_to_wait_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe.tar")
     for path in (tmp_path / "pipe.tar", tmp_path / "*.tar", tmp_path):
@@ -286,31 +238,3 @@ def test_sources_that_cannot_be_read_say_why(tmp_path: Path, name: str, content:
         path.write_text(content)
     with pytest.raises(DataError, match=message):
         load(path)
-
-
-@pytest.mark.parametrize(
-    ("names", "label", "message"),
-    [
-        ('{"a": 1}', "0", "must be a JSON list of class names"),
-        ('["a", "a"]', "0", "names a class twice"),
-        ("[", "0", "cannot be read as JSON"),
-        ("[" * 100_000, "0", "cannot be read as JSON"),
-        ('["a", "\\ud800"]', "0", "classes.json: a class holds half of a surrogate pair"),
-        ('["a", "b"]', "2", "the label '2' is not among the 2 classes a, b"),
-    ],
-)
-def test_classes_that_do_not_fit_their_names_are_refused(tmp_path: Path, names: str, label: str, message: str) -> None:
-    write_shard(tmp_path / "a.tar", {"1.png": solid("red"), "1.cls": label.encode()})
-    (tmp_path / "classes.json").write_text(names)
-    with pytest.raises(DataError, match=message):
-        load(tmp_path)
-
-
-@pytest.mark.shared
-def test_the_shared_shards_are_read(shared_data: Path) -> None:
-    pictures = load(shared_data / "cifar10_shards/test", side=32, smallest=32, limit=200)
-    assert len(pictures) == 200
-    assert pictures.classes[:2] == ("airplane", "automobile")
-    assert np.bincount(pictures.labels).min() > 5
-    with pytest.raises(DataError, match="holds the parts test, train"):
-        load(shared_data / "cifar10_shards")
