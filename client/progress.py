@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from twinlens.printable import printable
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -64,11 +66,6 @@ def stderr_console() -> Console:
 def print_line(console: Console, line: str) -> None:
     """One line as it is: not folded, no markup, and no control characters of a file's name."""
     console.print(printable(line), markup=False, soft_wrap=True)
-
-
-def printable(text: str) -> str:
-    """Text that stays on its line and moves no cursor."""
-    return "".join(char if char.isprintable() else "�" for char in text)
 
 
 @contextmanager

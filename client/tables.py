@@ -9,8 +9,8 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from twinlens.client.progress import printable
 from twinlens.client.types import Classification, Collection, Hit, Item
+from twinlens.printable import printable
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -125,7 +125,7 @@ def stdout_console() -> Console:
 
 def _table(title: str) -> Table:
     return Table(
-        title=Text(title, style="bold", no_wrap=True, overflow="ignore"),
+        title=Text(printable(title), style="bold", no_wrap=True, overflow="ignore"),
         title_justify="left",
         box=box.SIMPLE_HEAD,
         pad_edge=False,

@@ -16,6 +16,7 @@ from twinlens.encoders.command_options import Json, Models, ProviderOption, or_f
 from twinlens.encoders.errors import BundleError
 from twinlens.encoders.find_bundle import DEFAULT_REPOSITORY
 from twinlens.encoders.model_commands import locate, models
+from twinlens.printable import printable
 
 if TYPE_CHECKING:
     from twinlens.encoders.embed_sources import Source
@@ -101,7 +102,7 @@ def embed(
         raise click.ClickException(msg) from error
     failures = [result for result in results if result.vector is None]
     for result in failures[:_FAILURES_SHOWN]:
-        typer.echo(" ".join(f"failed: {result.id}: {result.reason}".split()), err=True)
+        typer.echo(printable(" ".join(f"failed: {result.id}: {result.reason}".split())), err=True)
     if len(failures) > _FAILURES_SHOWN:
         typer.echo(f"… and {len(failures) - _FAILURES_SHOWN} more, listed in {out}", err=True)
     facts = {

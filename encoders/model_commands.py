@@ -16,6 +16,7 @@ from twinlens.encoders.find_bundle import DEFAULT_REPOSITORY, find_bundle
 from twinlens.encoders.manifest import Manifest, weights_beside
 from twinlens.encoders.progress import bytes_on_stderr
 from twinlens.encoders.repository import ModelRepository
+from twinlens.printable import printable
 
 if TYPE_CHECKING:
     from twinlens.encoders.runtime import RunPrecision
@@ -48,7 +49,7 @@ def list_models(repository: Models = DEFAULT_REPOSITORY, as_json: Json = False) 
         typer.echo(f"no models in {repository}")
     for entry in listed:
         if entry.manifest is None:
-            typer.echo(f"{entry.name}/{entry.version}  unreadable: {entry.problem}")
+            typer.echo(printable(f"{entry.name}/{entry.version}  unreadable: {entry.problem}"))
         else:
             facts = _summary(entry.manifest)
             typer.echo(
@@ -65,9 +66,8 @@ def show_model(which: Which, repository: Models = DEFAULT_REPOSITORY, as_json: J
         typer.echo(manifest.model_dump_json(indent=2))
         return
     for name, value in manifest.model_dump(mode="json", exclude={"files"}, exclude_defaults=True).items():
-        typer.echo(
-            f"{name}: {value if isinstance(value, str | int | float) else json.dumps(value, ensure_ascii=False)}"
-        )
+        told = value if isinstance(value, str | int | float) else json.dumps(value, ensure_ascii=False)
+        typer.echo(printable(f"{name}: {told}"))
     for entry in manifest.files:
         typer.echo(f"file: {entry.path}  {entry.size:,} bytes  sha256 {entry.sha256[:12]}")
 

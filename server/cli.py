@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 import click
 import typer
 
+from twinlens.printable import printable
+
 if TYPE_CHECKING:
     from twinlens.server.core.reindex import Progress
 
@@ -100,12 +102,12 @@ def reindex(
     except (StartError, SettingsError) as error:
         raise click.ClickException(str(error)) from None
     for entry in report.unembeddable:
-        click.echo(f"{entry.collection}/{entry.id}: not embedded: {entry.reason}", err=True)
+        click.echo(printable(f"{entry.collection}/{entry.id}: not embedded: {entry.reason}"), err=True)
     if json_output:
         failed = [{"collection": e.collection, "id": e.id, "reason": e.reason} for e in report.unembeddable]
         click.echo(json.dumps({"collections": report.collections, "items": report.items, "unembeddable": failed}))
     else:
-        click.echo(f"{report.items} items of {report.collections} collections moved to {bundle}")
+        click.echo(printable(f"{report.items} items of {report.collections} collections moved to {bundle}"))
 
 
 @contextmanager

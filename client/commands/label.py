@@ -17,10 +17,11 @@ from twinlens.client.commands.output import passed_over, print_json, print_table
 from twinlens.client.connect import connect
 from twinlens.client.errors import TwinlensError
 from twinlens.client.label import label_images
-from twinlens.client.progress import print_line, printable, progress, stderr_console
+from twinlens.client.progress import print_line, progress, stderr_console
 from twinlens.client.sinks import LabelRow, LabelSink, check_out, jsonl_line, open_sink
 from twinlens.client.sources import Skipped, walk_images
 from twinlens.client.tables import count_table
+from twinlens.printable import printable
 
 _WAY_OUT = "labelling needs none: give --bundle instead"
 

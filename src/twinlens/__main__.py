@@ -15,6 +15,8 @@ import typer
 import typer.core
 import typer.main
 
+from twinlens.printable import printable
+
 _HELP = """Search and label a private image collection with an encoder of your own, and keep it getting better.
 
 `twinlens COMMAND --help` tells more about a command."""
@@ -235,7 +237,7 @@ def _open_outputs() -> None:
 def _fail(message: str, exit_code: int) -> int:
     with contextlib.suppress(OSError):
         sys.stdout.flush()
-        sys.stderr.write(f"twinlens: {' '.join(message.split())}\n")
+        sys.stderr.write(f"twinlens: {printable(' '.join(message.split()))}\n")
         sys.stderr.flush()
     return exit_code
 

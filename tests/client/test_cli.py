@@ -178,7 +178,7 @@ def test_a_name_that_breaks_lines_does_not_break_the_output(
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "a\tb\nc.png").write_bytes(solid("red"))
     done = run("label", tmp_path / "in", "--labels", "red,blue", "--bundle", tiny_bundle)
-    assert [line.split("\t")[:2] for line in done.out.splitlines()] == [["a�b�c.png", "red"]]
+    assert [line.split("\t")[:2] for line in done.out.splitlines()] == [[r"a\tb\nc.png", "red"]]
 
 
 def test_a_summary_of_labels_is_json_on_demand(
