@@ -9,14 +9,23 @@ from contextlib import contextmanager
 import click
 
 from twinlens.training.errors import TrainingRoomError
+from twinlens.training.interruption import RunInterrupted
 
 
 @contextmanager
 def for_people() -> Iterator[None]:
-    """Around a command's work: errors of this room become one line, and waiting threads sleep."""
+    """Around a command's work: errors of this room and ended runs become one line, and waiting threads sleep."""
     # OpenMP threads that spin while they wait starve everything else on the machine; read when torch is imported.
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     try:
         yield
     except TrainingRoomError as error:
         raise click.ClickException(" ".join(str(error).split())) from error
+    except RunInterrupted as ended:
+        raise _Ended(str(ended), ended.exit_code) from ended
+
+
+class _Ended(click.ClickException):
+    def __init__(self, message: str, code: int) -> None:
+        super().__init__(message)
+        self.exit_code = code  # type: ignore[misc]  # click reads it from the error

@@ -96,7 +96,8 @@ class RunConfig(Frozen):
     Attributes:
         weight_decay: Of matrices; gains, biases and temperature are not decayed.
         precision: bf16 keeps the weights in fp32 and computes in bfloat16.
-        state_every: Write the state from which an interrupted run goes on (`--resume`) every so many steps; 0: never.
+        state_every: Write the state from which a run goes on (`--resume`) every so many steps, besides when it is
+            interrupted; 0: only then.
         threads: Of torch; None leaves it alone.
     """
 

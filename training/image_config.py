@@ -31,16 +31,19 @@ class PicturesData(Frozen):
         images: The folder that relative paths of a list start from; None: the list's own.
         image_column: Of a list.
         label_column: Of a list; `label` may be absent, another one not.
+        labels: False: take no notice of classes, such as where folders are albums.
         side: Side of the stored pictures that crops are cut from; None: the crop's own up to 32 pixels, else one and a
             half times that.
         limit: Take at most so many, spread evenly.
-        max_unreadable_share: Stop when more than this share cannot be read or is smaller than the crop.
+        max_unreadable_share: Stop when more than this share, and more than three pictures, cannot be read or are
+            smaller than the crop; 0: at the first of them.
     """
 
     path: Path
     images: Path | None = None
     image_column: str = "image"
     label_column: str = "label"
+    labels: bool = True
     side: int | None = Field(default=None, ge=8)
     limit: int | None = Field(default=None, ge=1)
     max_unreadable_share: float = Field(default=0.01, ge=0, le=1)
@@ -83,7 +86,8 @@ class ImageRunConfig(Frozen):
         warmup_share: Of the steps, with a rising learning rate.
         precision: bf16 keeps the weights in fp32 and computes in bfloat16; auto takes it where the processor has it.
         augmentation: `batched` (tensor code for the whole batch) or `exact` (torchvision, picture by picture).
-        state_every: Write the state from which an interrupted run goes on (`--resume`) every so many steps; 0: never.
+        state_every: Write the state from which a run goes on (`--resume`) every so many steps, besides when it is
+            interrupted; 0: only then.
         threads: Of torch; None leaves it alone.
     """
 

@@ -13,6 +13,10 @@ from twinlens.training.config import ConfigError
 from twinlens.training.errors import first_line
 from twinlens.training.versions import versions
 
+CONFIG_FILE = "config.json"
+ENVIRONMENT_FILE = "environment.json"
+DATA_FILE = "data.json"
+RECORDS = (CONFIG_FILE, ENVIRONMENT_FILE, DATA_FILE)
 PACKAGES = ("twinlens", "torch", "open_clip_torch", "timm", "pytorch-lightning", "tokenizers", "numpy", "pillow")
 
 
@@ -23,9 +27,8 @@ def write_records(out: Path, *, config: Mapping[str, Any], data: Mapping[str, An
         CheckpointError: if the folder cannot be written to.
     """
     environment = {"python": platform.python_version(), "machine": platform.machine(), **versions(PACKAGES)}
-    records = {"config.json": config, "environment.json": environment, "data.json": data}
     try:
-        for name, record in records.items():
+        for name, record in zip(RECORDS, (config, environment, data), strict=True):
             (out / name).write_text(json.dumps(record, indent=2, sort_keys=True) + "\n", encoding="utf-8")
     except OSError as error:
         raise CheckpointError(f"cannot write to {out}: {error.strerror or error}") from error
@@ -60,11 +63,11 @@ def recorded_config(out: Path) -> dict[str, Any]:
     Raises:
         ConfigError: if there is none, or it cannot be read.
     """
-    path = out / "config.json"
+    path = out / CONFIG_FILE
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise ConfigError(f"{out} is no run folder: it holds no config.json") from None
+        raise ConfigError(f"{out} is no run folder: it holds no {CONFIG_FILE}") from None
     except (OSError, ValueError) as error:
         raise ConfigError(f"{path} cannot be read: {first_line(error)}") from None
     if not isinstance(content, dict):

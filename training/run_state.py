@@ -16,6 +16,8 @@ from twinlens.index.durable import sync
 from twinlens.training.checkpoint import CheckpointError
 from twinlens.training.errors import first_line
 from twinlens.training.finite import first_not_finite
+from twinlens.training.interruption import Interruption
+from twinlens.training.modules.gather import mean_over_ranks, world_size
 from twinlens.training.torch_file import NotATorchFile, read_torch_file
 
 STATE_FORMAT = 1
@@ -41,22 +43,27 @@ class RunIdentity:
 class RunState(pl.Callback):
     """Writes the state every so many steps, and gives the generators theirs when a run goes on.
 
-    To be the last callback: what the others draw belongs to the step.
+    A run that a signal asks to end does so here, after the step, with its state written. To be the last callback: what
+    the others draw belongs to the step.
     """
 
-    def __init__(self, path: Path, identity: RunIdentity, *, every: int, steps: int) -> None:
+    def __init__(
+        self, path: Path, identity: RunIdentity, *, every: int, steps: int, interruption: Interruption
+    ) -> None:
         """Takes where and how often.
 
         Args:
             path: The file; it holds the old state or the whole new one, also after a crash.
             identity: Of this run.
-            every: Steps between two states; 0: none is written.
+            every: Steps between two states; 0: one is written only where the run is interrupted.
             steps: Of the run; after the last one there is nothing to go on with.
+            interruption: What notes signals.
         """
         self._path = path
         self._identity = identity
         self._every = every
         self._steps = steps
+        self._interruption = interruption
         self._generators: list[dict[str, Any]] | None = None
 
     def on_train_batch_end(
@@ -67,17 +74,34 @@ class RunState(pl.Callback):
         batch: Any,  # noqa: ARG002
         batch_idx: int,  # noqa: ARG002
     ) -> None:
-        """Writes where it is due.
+        """Writes where it is due, and ends the run where a signal asks for it.
 
         Raises:
             CheckpointError: if the file cannot be written, or the weights are not finite. The old state stays.
         """
         step = trainer.global_step
-        if not self._every or step % self._every or step >= self._steps:
+        ends = self._asked_to_end(pl_module.device)
+        if step >= self._steps:
             return
+        if ends or (self._every and step % self._every == 0):
+            self._write(trainer, pl_module)
+        if ends:
+            self._interruption.stopped_at = step
+            trainer.should_stop = True
+
+    def _asked_to_end(self, device: torch.device) -> bool:
+        """Whether any rank was: they get the signal at different steps, and end together."""
+        asked = self._interruption.signal is not None
+        if world_size() == 1:
+            return asked
+        return bool(mean_over_ranks(torch.tensor(float(asked), device=device)) > 0)
+
+    def _write(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         broken = first_not_finite(pl_module.state_dict())
         if broken is not None:
-            raise CheckpointError(f"{broken} is not finite at step {step}: lower learning_rate or use fp32")
+            raise CheckpointError(
+                f"{broken} is not finite at step {trainer.global_step}: lower learning_rate or use fp32"
+            )
         temporary = _half_written(self._path)
         try:
             trainer.save_checkpoint(temporary)  # by all ranks together; the first one writes
@@ -121,7 +145,8 @@ class RunState(pl.Callback):
         batch: Any,  # noqa: ARG002
         batch_idx: int,  # noqa: ARG002
     ) -> None:
-        """Only here: starting up, the loader draws a number too."""
+        """Only here: starting up, the loader draws a number too, and Lightning takes the signals."""
+        self._interruption.catch()
         if self._generators is not None:
             _restore(self._generators[trainer.global_rank])
             self._generators = None

@@ -123,7 +123,7 @@ def test_what_cannot_be_resumed_says_why(pictures: Path, tmp_path: Path) -> None
     done = train_images(config, tmp_path / "done", Reports())
     with pytest.raises(ConfigError, match="done holds a finished run; there is nothing to resume"):
         train_images(config, done.checkpoint.parent, Reports(), resume=True)
-    with pytest.raises(ConfigError, match="new holds no state to go on from"):
+    with pytest.raises(ConfigError, match="new holds no run to go on with"):
         train_images(config, tmp_path / "new", Reports(), resume=True)
     out = interrupted("simclr", pictures, tmp_path / "run")
     (out / "state.pt").write_bytes((out / "state.pt").read_bytes()[:1000])

@@ -3,6 +3,7 @@ from __future__ import annotations
 import csv
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -16,6 +17,7 @@ from twinlens.training.checkpoint import CheckpointError, load_checkpoint
 from twinlens.training.config import ConfigError, TrainConfig
 from twinlens.training.data.errors import DataError
 from twinlens.training.data.scenes import write_scenes
+from twinlens.training.interruption import RunInterrupted
 from twinlens.training.loop import TrainingError
 from twinlens.training.mining.manifest import Kind, MinedNegatives, write_manifest
 from twinlens.training.train import config_of_run, train
@@ -165,6 +167,20 @@ def test_an_interrupted_run_ends_with_the_weights_of_one_that_was_not(tmp_path: 
     assert not (tmp_path / "cut/state.pt").exists()
 
 
+def test_a_signal_ends_a_run_with_its_state(tmp_path: Path) -> None:
+    settings = config(train={"steps": 3, "state_every": 0, "log_every": 1})
+
+    def ask(step: int, values: dict[str, float]) -> None:
+        if step == 2 and values:
+            signal.raise_signal(signal.SIGTERM)
+
+    with pytest.raises(
+        RunInterrupted, match=r"^terminated at step 2; go on with: twinlens train clip --out \S*/run --re"
+    ):
+        train(settings, tmp_path / "run", ask)
+    assert train(settings, tmp_path / "run", lambda *_: None, resume=True).last["step"] == 3
+
+
 def test_captions_from_a_file_train_like_scenes(trained: Path, tmp_path: Path) -> None:
     path = write_scenes(tmp_path / "data", 64, seed=3, size=SIZE)
     result = train(config(data={"source": "captions", "path": path}), tmp_path / "run", lambda *_: None)
@@ -196,7 +212,7 @@ def test_a_loss_that_is_not_finite_stops_the_run(tmp_path: Path) -> None:
 
 
 def test_a_run_folder_in_use_is_refused(trained: Path) -> None:
-    with pytest.raises(ConfigError, match="not an empty folder"):
+    with pytest.raises(ConfigError, match="holds a finished run; name a new folder"):
         run(config(), trained)
 
 

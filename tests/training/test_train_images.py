@@ -176,5 +176,5 @@ def test_a_folder_that_cannot_be_made_is_one_line(pictures: Path, tmp_path: Path
 
 
 def test_a_folder_in_use_is_refused(pictures: Path, trained: ImageTrainResult) -> None:
-    with pytest.raises(ConfigError, match="is not an empty folder"):
+    with pytest.raises(ConfigError, match="holds a finished run; name a new folder"):
         train_images(small_run("simclr", pictures), trained.checkpoint.parent, Reports())

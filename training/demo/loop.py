@@ -28,6 +28,7 @@ from twinlens.training.demo.loop_measure import Measured, measure_served, measur
 from twinlens.training.demo.loop_tables import Row, results_table
 from twinlens.training.demo.own_folder import make_anew
 from twinlens.training.demo.served import served
+from twinlens.training.interruption import RunInterrupted
 from twinlens.training.mining.command import report_table
 from twinlens.training.mining.manifest import write_manifest
 from twinlens.training.mining.mine import MineOptions, mine
@@ -182,7 +183,10 @@ class _Loop:
             hard_negatives=hard,
         )
         with lines_or_bar(f"run {run}", steps) as progress:
-            return train(config, self._out / "runs" / run, progress).checkpoint
+            try:
+                return train(config, self._out / "runs" / run, progress).checkpoint
+            except RunInterrupted:  # what it says of going on is no use: the walk begins anew
+                raise KeyboardInterrupt from None
 
     def _export(self, checkpoint: Path, version: str) -> str:
         from twinlens.training.export.checkpoint_bundle import export_checkpoint  # noqa: PLC0415

@@ -56,11 +56,11 @@ def probe(
         from twinlens.training.evaluation.probe import probe as run
         from twinlens.training.evaluation.report_folder import read_run, write_report
         from twinlens.training.progress import lines_or_bar
-        from twinlens.training.run_folder import run_folder
+        from twinlens.training.run_folder import made_folder
 
         if out is not None:
             # Now: that a folder cannot be made, or a table not be read, is no news for after minutes of work.
-            around.enter_context(run_folder(out))
+            around.enter_context(made_folder(out))
             left = read_run(source)
         request = ProbeRequest(
             source=source,
