@@ -112,7 +112,7 @@ def _train_clip(
     from twinlens.training.train import train as run
 
     with lines_or_bar("training", settings_of_run.train.steps) as progress:
-        return run(settings_of_run, out, progress, resume=resume)
+        return run(settings_of_run, out, progress, resume=resume, say=_say)
 
 
 def _train_images(
@@ -136,7 +136,13 @@ def _train_images(
     from twinlens.training.progress import lines_or_bar
     from twinlens.training.train_images import train_images
 
-    return train_images(settings_of_run, out, lambda steps: lines_or_bar(f"training {method}", steps), resume=resume)
+    return train_images(
+        settings_of_run, out, lambda steps: lines_or_bar(f"training {method}", steps), resume=resume, say=_say
+    )
+
+
+def _say(line: str) -> None:
+    typer.echo(line, err=True)
 
 
 def mine(

@@ -18,14 +18,14 @@ from twinlens.training.data.mined import MinedTable, tie
 from twinlens.training.data.pairs import Pairs, RawPairs, from_captions, from_scenes, tokenise
 from twinlens.training.data.picture_set import left_out
 from twinlens.training.data.scenes import SMALLEST, generate
-from twinlens.training.interruption import Interruption
 from twinlens.training.loop import fit
 from twinlens.training.methods.clip import Clip
 from twinlens.training.mining.manifest import read_manifest
 from twinlens.training.modules.dual_encoder import DualEncoder
+from twinlens.training.opening_line import opening_line
 from twinlens.training.optimiser import Schedule
-from twinlens.training.progress import Report
-from twinlens.training.run_folder import METRICS_FILE, cut_tables, run_folder
+from twinlens.training.progress import Report, Say, silent
+from twinlens.training.run_folder import METRICS_FILE, check_run_folder, cut_tables, run_folder
 from twinlens.training.run_records import PACKAGES, recorded_config, write_records
 from twinlens.training.run_state import STATE_FILE, RunIdentity, RunState, discard_state, read_state
 from twinlens.training.start import Parent, start_of
@@ -74,7 +74,7 @@ class TrainResult:
         return lines
 
 
-def train(config: TrainConfig, out: Path, progress: Report, *, resume: bool = False) -> TrainResult:
+def train(config: TrainConfig, out: Path, progress: Report, *, resume: bool = False, say: Say = silent) -> TrainResult:
     """Trains a dual encoder and writes `out`: config.json, environment.json, data.json, metrics.csv, checkpoint.pt.
 
     The same configuration on the same machine gives the same weights, also where the run was interrupted and resumed.
@@ -85,6 +85,7 @@ def train(config: TrainConfig, out: Path, progress: Report, *, resume: bool = Fa
         out: The run folder; must be new or empty, or to be resumed.
         progress: Called with the step and the named values of each report.
         resume: Go on from the state in `out`, which an interrupted run of the same configuration left there.
+        say: Told in a line what is done with the data, once it is read.
 
     Raises:
         ConfigError: if the run folder is in use, holds nothing to resume or another run, or the configuration
@@ -94,15 +95,13 @@ def train(config: TrainConfig, out: Path, progress: Report, *, resume: bool = Fa
             state not be gone on from.
         MiningError: if the manifest cannot be read.
         TrainingError: if the loss is no longer finite.
-        RunInterrupted: if SIGINT or SIGTERM came during the run; its state is written.
     """
-    with run_folder(out, config.model_dump(mode="json"), resume=resume), Interruption() as interruption:
-        return _train(config, out, progress, interruption, resume=resume)
+    check_run_folder(out, config.model_dump(mode="json"), resume=resume)
+    with run_folder(out):
+        return _train(config, out, progress, say, resume=resume)
 
 
-def _train(
-    config: TrainConfig, out: Path, progress: Report, interruption: Interruption, *, resume: bool
-) -> TrainResult:
+def _train(config: TrainConfig, out: Path, progress: Report, say: Say, *, resume: bool) -> TrainResult:
     pl.seed_everything(config.train.seed, verbose=False)
     start = start_of(config.model)
     mined = None if config.hard_negatives is None else read_manifest(config.hard_negatives.manifest)
@@ -137,6 +136,18 @@ def _train(
         schedule=Schedule(run.steps, min(run.warmup_steps, run.steps)),
         hard_weight=1.0 if config.hard_negatives is None else config.hard_negatives.weight,
     )
+    say(
+        opening_line(
+            "clip",
+            trained_on=f"{len(pairs):,} pairs",
+            samples=len(pairs),
+            steps=run.steps,
+            batch_size=run.batch_size,
+            precision=run.precision,
+            start=first,
+            threads=run.threads,
+        )
+    )
     last = fit(
         method,
         batches,
@@ -146,13 +157,9 @@ def _train(
         metrics_csv=out / METRICS_FILE,
         progress=progress,
         threads=run.threads,
-        callbacks=[
-            RunState(out / STATE_FILE, identity, every=run.state_every, steps=run.steps, interruption=interruption)
-        ],
+        callbacks=[RunState(out / STATE_FILE, identity, every=run.state_every, steps=run.steps)],
         resume_from=out / STATE_FILE if resume else None,
     )
-    interruption.raise_if_stopped(method="clip", out=out)
-    interruption.catch()  # Lightning gave the signals back, and the checkpoint is still to be written
     checkpoint = out / CHECKPOINT_FILE
     lineage = Lineage(
         method="clip",

@@ -25,23 +25,24 @@ from twinlens.training.image_plan import (
     check_before_loading,
     load,
     meta_of_run,
+    opening,
     plan_of,
     precision_of,
     preprocess_of,
     spec_of,
 )
-from twinlens.training.interruption import Interruption
 from twinlens.training.loop import fit
 from twinlens.training.methods.image_method import ImageMethod, MethodOptions
 from twinlens.training.methods.registry import image_method
 from twinlens.training.methods.run_plan import RunPlan
 from twinlens.training.modules.backbone import Backbone, build_backbone
 from twinlens.training.modules.global_batch_norm import share_batch_norm
-from twinlens.training.progress import Report
+from twinlens.training.progress import Report, Say, silent
 from twinlens.training.ranks import Ranks, launched_ranks
 from twinlens.training.run_folder import (
     EVALUATIONS_FILE,
     METRICS_FILE,
+    check_run_folder,
     cut_tables,
     run_folder,
 )
@@ -101,6 +102,7 @@ def train_images(
     reporting: Callable[[int], AbstractContextManager[Report]],
     *,
     resume: bool = False,
+    say: Say = silent,
 ) -> ImageTrainResult:
     """Trains an image encoder and writes a run folder.
 
@@ -115,6 +117,7 @@ def train_images(
         out: The run folder; must be new or empty, or to be resumed.
         reporting: Given the number of steps, opens what is called with the step and the named values of each report.
         resume: Go on from the state in `out`, which an interrupted run of the same configuration left there.
+        say: Told in a line what is read, and what is then done with it.
 
     Raises:
         ConfigError: if the run folder is in use, holds nothing to resume or another run, or the configuration cannot be
@@ -122,14 +125,12 @@ def train_images(
         DataError: if the pictures cannot be trained on.
         CheckpointError: if the checkpoint or the state cannot be written, or the state not be gone on from.
         TrainingError: if the loss is no longer finite, or the embeddings collapse.
-        RunInterrupted: if SIGINT or SIGTERM came during the run; its state is written.
     """
     ranks = launched_ranks()
-    with (
-        run_folder(out, config.model_dump(mode="json"), resume=resume, first=ranks.is_first),
-        Interruption(speaks=ranks.is_first) as interruption,
-    ):
-        run = _prepare(config, out, ranks, interruption, resume=resume)
+    if ranks.is_first or resume:  # the others may come when the first has begun to write
+        check_run_folder(out, config.model_dump(mode="json"), resume=resume)
+    with run_folder(out):
+        run = _prepare(config, out, ranks, say if ranks.is_first else silent, resume=resume)
         if ranks.is_first:
             if resume:
                 cut_tables(out, run.start)
@@ -151,8 +152,6 @@ def train_images(
                     ranks=ranks,
                     resume_from=out / STATE_FILE if resume else None,
                 )
-            interruption.raise_if_stopped(method=config.method, out=out)
-            interruption.catch()  # Lightning gave the signals back, and the checkpoint is still to be written
         elif run.knn is not None and ranks.is_first:
             run.knn.look(run.method.exported(), 0)
         seen = {} if run.knn is None else {k: v for k, v in run.knn.last.items() if k not in {"step", "seconds"}}
@@ -184,14 +183,13 @@ class _Prepared:
     start: int
 
 
-def _prepare(
-    config: ImageTrainConfig, out: Path, ranks: Ranks, interruption: Interruption, *, resume: bool
-) -> _Prepared:
+def _prepare(config: ImageTrainConfig, out: Path, ranks: Ranks, say: Say, *, resume: bool) -> _Prepared:
     # First what is quickly told: a mistyped name should not wait for the data.
     method_class = image_method(config.method)
     check_before_loading(config, method_class)
     pl.seed_everything(config.train.seed, verbose=False)
     backbone = build_backbone(config.model.backbone(), config.size)
+    say(f"reading the pictures of {config.data.path}")
     pictures = load(config, config.data.path, spill=out)
     if method_class.needs_labels and not pictures.labelled:
         raise ConfigError(f"{config.method} needs a class for every picture: put them in one folder per class")
@@ -213,9 +211,8 @@ def _prepare(
     method.to(memory_format=torch.channels_last)
     if ranks.world_size > 1:
         share_batch_norm(method)
-    state = RunState(
-        out / STATE_FILE, identity, every=config.train.state_every, steps=plan.steps, interruption=interruption
-    )
+    say(opening(config, pictures, plan, start, ranks))
+    state = RunState(out / STATE_FILE, identity, every=config.train.state_every, steps=plan.steps)
     return _Prepared(method, batches, plan, pictures, knn, state, start)
 
 

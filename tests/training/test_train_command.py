@@ -31,6 +31,9 @@ def test_a_run_from_options_alone(photos: Path, tmp_path: Path, capsys: pytest.C
     summary = json.loads(told.out)
     assert (summary["checkpoint"], summary["pictures"], summary["steps"]) == (str(out / "checkpoint.pt"), 24, 2)
     assert 0 <= summary["knn"] <= 1
+    assert told.err.startswith(f"reading the pictures of {photos}\nsimclr on ")
+    assert ": 24 pictures (4 classes), crops of 32 px, 2 steps of 8 = 0.667 epochs\n" in told.err
+    assert "training simclr: 0/2\n" in told.err
     assert "training simclr: 2/2, " in told.err
     assert json.loads((out / "config.json").read_text())["augment"]["views"][0]["jitter"] is None
 
@@ -48,7 +51,9 @@ def test_a_run_from_a_file_tells_what_it_left_out(
         (photos / "jade/broken.png").unlink()
     told = capsys.readouterr()
     assert told.out.startswith(f"{tmp_path / 'run/checkpoint.pt'}: 0 steps on 24 pictures, kNN accuracy 0.")
-    assert told.err.startswith("left out 1 unusable picture(s); the first is jade/broken.png: ")
+    assert "\nrandom on " in told.err
+    assert ": 24 pictures (4 classes), crops of 32 px; nothing is trained\n" in told.err
+    assert "\nleft out 1 unusable picture(s); the first is jade/broken.png: " in told.err
 
 
 @pytest.mark.parametrize(
@@ -68,7 +73,7 @@ def test_a_run_from_a_file_tells_what_it_left_out(
         (["mine.toml"], "name the method first: twinlens train clip mine.toml"),
         (["simclr", "missing.toml"], "no configuration at missing.toml"),
         (["clip", *settings("train.steps=3")], "--images, --set and --ablate are for methods on pictures alone"),
-        (["simclr", "--resume"], "{out} holds no run to go on with"),
+        (["simclr", "--resume"], "{out} holds no state to go on from"),
     ],
 )
 def test_mistakes_are_one_line_before_the_first_step(
@@ -79,8 +84,9 @@ def test_mistakes_are_one_line_before_the_first_step(
     command = ["train", arguments[0], *small, "--images", str(photos), "--out", str(out), *arguments[1:]]
     assert main(command) == 1
     told = capsys.readouterr()
-    assert told.err.startswith(f"twinlens: {line.format(out=out)}")
-    assert told.err.count("\n") == 1
+    *before, last = told.err.splitlines()
+    assert last.startswith(f"twinlens: {line.format(out=out)}")
+    assert before in ([], [f"reading the pictures of {photos}"])
     assert not out.exists()
 
 
