@@ -10,7 +10,7 @@ import torch
 from twinlens.encoders.manifest import Lineage, PreprocessSpec
 from twinlens.training.checkpoint import CheckpointMeta
 from twinlens.training.config import ConfigError
-from twinlens.training.data.picture_set import PictureSet
+from twinlens.training.data.picture_set import CLASSES_STAND_IN, PictureSet, classes_found
 from twinlens.training.data.picture_sources import load_pictures
 from twinlens.training.data.picture_tables import PictureColumns
 from twinlens.training.image_checkpoint import ImageEncoderSpec
@@ -44,6 +44,7 @@ def load(config: ImageTrainConfig, path: Path, *, spill: Path | None = None) -> 
         share_key="data.max_unreadable_share",
         columns=PictureColumns(data.image_column, data.label_column),
         images=data.images,
+        labels=data.labels,
         spill=spill,
     )
 
@@ -67,6 +68,8 @@ def check_before_loading(config: ImageTrainConfig, kind: type[ImageMethod]) -> N
         )
     if config.data.side is not None and config.data.side < config.size:
         raise ConfigError(f"data.side: {config.data.side} is smaller than the crop of {config.size} (augment.size)")
+    if kind.needs_labels and not config.data.labels:
+        raise ConfigError(f"data.labels: {config.method} learns from classes; leave it true")
     if run.chunk_size is not None and not kind.encodes_in_chunks:
         raise ConfigError(f"train.chunk_size: {config.method} encodes a batch at once; leave it out")
     wanted = kind.wanted_global_views
@@ -76,6 +79,27 @@ def check_before_loading(config: ImageTrainConfig, kind: type[ImageMethod]) -> N
         )
     if recipe.local_views and not kind.takes_local_views:
         raise ConfigError(f"augment.views: {config.method} takes no small views, found {recipe.local_views}")
+
+
+def check_loaded(config: ImageTrainConfig, kind: type[ImageMethod], pictures: PictureSet) -> None:
+    """Refuses pictures without classes where the method learns from these.
+
+    Raises:
+        ConfigError: telling how many there are, and where classes may stand.
+    """
+    if kind.needs_labels and not pictures.labelled:
+        raise ConfigError(
+            f"{config.method} needs a class for every picture, and {pictures.unlabelled:,} of {len(pictures):,} have "
+            f"none: {CLASSES_STAND_IN}"
+        )
+
+
+def classes_told(pictures: PictureSet, kind: type[ImageMethod]) -> str | None:
+    """The line on the classes that were found; None where there are none."""
+    found = classes_found(pictures)
+    if found is None or kind.needs_labels:
+        return found
+    return f"{found}; they only measure, and data.labels=false leaves them aside"
 
 
 def plan_of(config: ImageTrainConfig, pictures: PictureSet, world_size: int = 1) -> RunPlan:

@@ -23,6 +23,8 @@ from twinlens.training.image_checkpoint import save_image_checkpoint
 from twinlens.training.image_config import ImageTrainConfig
 from twinlens.training.image_plan import (
     check_before_loading,
+    check_loaded,
+    classes_told,
     load,
     meta_of_run,
     opening,
@@ -31,6 +33,7 @@ from twinlens.training.image_plan import (
     preprocess_of,
     spec_of,
 )
+from twinlens.training.interruption import Interruption
 from twinlens.training.loop import fit
 from twinlens.training.methods.image_method import ImageMethod, MethodOptions
 from twinlens.training.methods.registry import image_method
@@ -42,7 +45,6 @@ from twinlens.training.ranks import Ranks, launched_ranks
 from twinlens.training.run_folder import (
     EVALUATIONS_FILE,
     METRICS_FILE,
-    check_run_folder,
     cut_tables,
     run_folder,
 )
@@ -125,12 +127,14 @@ def train_images(
         DataError: if the pictures cannot be trained on.
         CheckpointError: if the checkpoint or the state cannot be written, or the state not be gone on from.
         TrainingError: if the loss is no longer finite, or the embeddings collapse.
+        RunInterrupted: if SIGINT or SIGTERM came during the run; its state is written.
     """
     ranks = launched_ranks()
-    if ranks.is_first or resume:  # the others may come when the first has begun to write
-        check_run_folder(out, config.model_dump(mode="json"), resume=resume)
-    with run_folder(out):
-        run = _prepare(config, out, ranks, say if ranks.is_first else silent, resume=resume)
+    with (
+        run_folder(out, config.model_dump(mode="json"), resume=resume, first=ranks.is_first),
+        Interruption(speaks=ranks.is_first) as interruption,
+    ):
+        run = _prepare(config, out, ranks, interruption, say if ranks.is_first else silent, resume=resume)
         if ranks.is_first:
             if resume:
                 cut_tables(out, run.start)
@@ -152,6 +156,8 @@ def train_images(
                     ranks=ranks,
                     resume_from=out / STATE_FILE if resume else None,
                 )
+            interruption.raise_if_stopped(method=config.method, out=out)
+            interruption.catch()  # Lightning gave the signals back, and the checkpoint is still to be written
         elif run.knn is not None and ranks.is_first:
             run.knn.look(run.method.exported(), 0)
         seen = {} if run.knn is None else {k: v for k, v in run.knn.last.items() if k not in {"step", "seconds"}}
@@ -183,7 +189,9 @@ class _Prepared:
     start: int
 
 
-def _prepare(config: ImageTrainConfig, out: Path, ranks: Ranks, say: Say, *, resume: bool) -> _Prepared:
+def _prepare(
+    config: ImageTrainConfig, out: Path, ranks: Ranks, interruption: Interruption, say: Say, *, resume: bool
+) -> _Prepared:
     # First what is quickly told: a mistyped name should not wait for the data.
     method_class = image_method(config.method)
     check_before_loading(config, method_class)
@@ -191,8 +199,9 @@ def _prepare(config: ImageTrainConfig, out: Path, ranks: Ranks, say: Say, *, res
     backbone = build_backbone(config.model.backbone(), config.size)
     say(f"reading the pictures of {config.data.path}")
     pictures = load(config, config.data.path, spill=out)
-    if method_class.needs_labels and not pictures.labelled:
-        raise ConfigError(f"{config.method} needs a class for every picture: put them in one folder per class")
+    check_loaded(config, method_class, pictures)
+    if found := classes_told(pictures, method_class):
+        say(found)
     plan = plan_of(config, pictures, ranks.world_size)
     identity = RunIdentity(config.method, config.digest(), pictures.digest())
     start = read_state(out / STATE_FILE, identity, ranks=ranks.world_size) if resume else 0
@@ -212,7 +221,9 @@ def _prepare(config: ImageTrainConfig, out: Path, ranks: Ranks, say: Say, *, res
     if ranks.world_size > 1:
         share_batch_norm(method)
     say(opening(config, pictures, plan, start, ranks))
-    state = RunState(out / STATE_FILE, identity, every=config.train.state_every, steps=plan.steps)
+    state = RunState(
+        out / STATE_FILE, identity, every=config.train.state_every, steps=plan.steps, interruption=interruption
+    )
     return _Prepared(method, batches, plan, pictures, knn, state, start)
 
 

@@ -165,7 +165,7 @@ def test_mistakes_stop_the_run_before_its_first_step(
 
 
 def test_classes_are_asked_for_where_a_method_needs_them(pictures: Path, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="supervised needs a class for every picture: put them in one folder per"):
+    with pytest.raises(ConfigError, match="supervised needs a class for every picture, and 8 of 8 have none: put"):
         train_images(small_run("supervised", pictures / "jade"), tmp_path / "run", Reports())
 
 

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from twinlens.training.config import ConfigError
 from twinlens.training.data.picture_batch import PictureBatch
+from twinlens.training.data.picture_set import CLASSES_STAND_IN
 from twinlens.training.methods.image_method import ImageMethod, MethodOptions, StepOutput
 from twinlens.training.methods.run_plan import RunPlan
 from twinlens.training.modules.backbone import Backbone
@@ -45,7 +46,7 @@ class Supervised(ImageMethod):
         """Refuses pictures that are all of one class, or of none."""
         if plan.classes < 2:
             raise ConfigError(
-                f"data.path: supervised needs at least two classes, found {plan.classes}: one folder for each"
+                f"data.path: supervised needs at least two classes, found {plan.classes}: {CLASSES_STAND_IN}"
             )
 
     def step(self, views: list[Tensor], batch: PictureBatch) -> StepOutput:
