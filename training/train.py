@@ -18,6 +18,7 @@ from twinlens.training.data.mined import MinedTable, tie
 from twinlens.training.data.pairs import Pairs, RawPairs, from_captions, from_scenes, tokenise
 from twinlens.training.data.picture_set import left_out
 from twinlens.training.data.scenes import SMALLEST, generate
+from twinlens.training.interruption import Interruption
 from twinlens.training.loop import fit
 from twinlens.training.methods.clip import Clip
 from twinlens.training.mining.manifest import read_manifest
@@ -25,7 +26,7 @@ from twinlens.training.modules.dual_encoder import DualEncoder
 from twinlens.training.opening_line import opening_line
 from twinlens.training.optimiser import Schedule
 from twinlens.training.progress import Report, Say, silent
-from twinlens.training.run_folder import METRICS_FILE, check_run_folder, cut_tables, run_folder
+from twinlens.training.run_folder import METRICS_FILE, cut_tables, run_folder
 from twinlens.training.run_records import PACKAGES, recorded_config, write_records
 from twinlens.training.run_state import STATE_FILE, RunIdentity, RunState, discard_state, read_state
 from twinlens.training.start import Parent, start_of
@@ -95,13 +96,15 @@ def train(config: TrainConfig, out: Path, progress: Report, *, resume: bool = Fa
             state not be gone on from.
         MiningError: if the manifest cannot be read.
         TrainingError: if the loss is no longer finite.
+        RunInterrupted: if SIGINT or SIGTERM came during the run; its state is written.
     """
-    check_run_folder(out, config.model_dump(mode="json"), resume=resume)
-    with run_folder(out):
-        return _train(config, out, progress, say, resume=resume)
+    with run_folder(out, config.model_dump(mode="json"), resume=resume), Interruption() as interruption:
+        return _train(config, out, progress, say, interruption, resume=resume)
 
 
-def _train(config: TrainConfig, out: Path, progress: Report, say: Say, *, resume: bool) -> TrainResult:
+def _train(
+    config: TrainConfig, out: Path, progress: Report, say: Say, interruption: Interruption, *, resume: bool
+) -> TrainResult:
     pl.seed_everything(config.train.seed, verbose=False)
     start = start_of(config.model)
     mined = None if config.hard_negatives is None else read_manifest(config.hard_negatives.manifest)
@@ -157,9 +160,13 @@ def _train(config: TrainConfig, out: Path, progress: Report, say: Say, *, resume
         metrics_csv=out / METRICS_FILE,
         progress=progress,
         threads=run.threads,
-        callbacks=[RunState(out / STATE_FILE, identity, every=run.state_every, steps=run.steps)],
+        callbacks=[
+            RunState(out / STATE_FILE, identity, every=run.state_every, steps=run.steps, interruption=interruption)
+        ],
         resume_from=out / STATE_FILE if resume else None,
     )
+    interruption.raise_if_stopped(method="clip", out=out)
+    interruption.catch()  # Lightning gave the signals back, and the checkpoint is still to be written
     checkpoint = out / CHECKPOINT_FILE
     lineage = Lineage(
         method="clip",

@@ -73,7 +73,7 @@ def test_a_run_from_a_file_tells_what_it_left_out(
         (["mine.toml"], "name the method first: twinlens train clip mine.toml"),
         (["simclr", "missing.toml"], "no configuration at missing.toml"),
         (["clip", *settings("train.steps=3")], "--images, --set and --ablate are for methods on pictures alone"),
-        (["simclr", "--resume"], "{out} holds no state to go on from"),
+        (["simclr", "--resume"], "{out} holds no run to go on with"),
     ],
 )
 def test_mistakes_are_one_line_before_the_first_step(
