@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
@@ -35,6 +36,8 @@ class UpsamplingDecoder(nn.Module):
         """Predicts from features of shape (n, channels_in, side_in, side_in): (n, channels_out, side_out, side_out)."""
         maps: Tensor = self.layers(features_nchw)
         if maps.shape[-1] != self.side_out:
+            # In float32 at least: on the CPU there is no such resampling of bfloat16.
+            maps = maps.to(torch.promote_types(maps.dtype, torch.float32))
             maps = F.interpolate(maps, size=(self.side_out, self.side_out), mode="bilinear", antialias=True)
         predicted: Tensor = self.predict(maps)
         return predicted

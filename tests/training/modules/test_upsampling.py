@@ -12,6 +12,16 @@ def test_predictions_have_the_asked_size_whatever_the_map(side_in: int, side_out
     assert decoder(torch.randn(2, 6, side_in, side_in)).shape == (2, 5, side_out, side_out)
 
 
+def test_mixed_precision_takes_any_size() -> None:
+    torch.manual_seed(0)
+    decoder = UpsamplingDecoder(channels_in=6, side_in=3, width=8, channels_out=5, side_out=20)
+    features = torch.randn(2, 6, 3, 3)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        predicted = decoder(features)
+    torch.autograd.backward(predicted.float().square().sum())
+    torch.testing.assert_close(predicted.float(), decoder(features), atol=0.05, rtol=0.1)
+
+
 def test_a_prediction_depends_on_its_own_surroundings_only() -> None:
     torch.manual_seed(0)
     decoder = UpsamplingDecoder(channels_in=3, side_in=8, width=8, channels_out=2, side_out=16).eval()
