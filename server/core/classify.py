@@ -98,7 +98,10 @@ class Classifier:
             ServiceError: INVALID_ARGUMENT for bad labels or templates, FAILED_PRECONDITION for a model without one of
                 the towers, RESOURCE_EXHAUSTED when the server is full.
         """
-        check_towers(self._engine, text=True)
+        check_image_tower(self._engine)
+        if not self._engine.has_text_tower:
+            so, instead = "labels in words mean nothing to it", "give pictures that show each label (examples)"
+            raise ServiceError(Code.FAILED_PRECONDITION, no_tower(self._engine.manifest, Modality.TEXT, so, instead))
         prompts = list(templates) or [DEFAULT_TEMPLATE]
         check_labels(labels, prompts)
         keep = labels_kept(len(pictures), labels, top_k, self._max_reply_bytes)
@@ -149,12 +152,8 @@ def score_in_blocks(
     return results
 
 
-def check_towers(engine: Engine, *, text: bool) -> None:
-    """Refuses a model that cannot label.
-
-    Args:
-        engine: With the model.
-        text: Whether the labels' words count.
+def check_image_tower(engine: Engine) -> None:
+    """Refuses a model that cannot label, whatever by.
 
     Raises:
         ServiceError: FAILED_PRECONDITION, saying what to do.
@@ -162,9 +161,6 @@ def check_towers(engine: Engine, *, text: bool) -> None:
     if not engine.has_image_tower:
         so, instead = "it cannot label pictures", "embed and search texts with it"
         raise ServiceError(Code.FAILED_PRECONDITION, no_tower(engine.manifest, Modality.IMAGE, so, instead))
-    if text and not engine.has_text_tower:
-        so, instead = "labels in words mean nothing to it", "give pictures that show each label (examples)"
-        raise ServiceError(Code.FAILED_PRECONDITION, no_tower(engine.manifest, Modality.TEXT, so, instead))
 
 
 def labels_kept(pictures: int, labels: Sequence[str], top_k: int, max_reply_bytes: int) -> int:

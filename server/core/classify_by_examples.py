@@ -7,19 +7,20 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from twinlens.index.item import Modality
 from twinlens.server.core.admission import Admission
 from twinlens.server.core.call import Call
 from twinlens.server.core.classify import (
     Labelled,
     Scores,
+    check_image_tower,
     check_labels,
     check_templates,
-    check_towers,
     labels_kept,
     score_in_blocks,
 )
 from twinlens.server.core.engine import Engine, Outcome, Picture
-from twinlens.server.core.errors import invalid_argument
+from twinlens.server.core.errors import Code, ServiceError, invalid_argument
 from twinlens.server.core.example_scoring import (
     ExampleRule,
     ExampleScoring,
@@ -29,6 +30,7 @@ from twinlens.server.core.example_scoring import (
 from twinlens.server.core.examples import ExampleCache, ExampleSource, ExampleVectors
 from twinlens.server.core.labels import DEFAULT_TEMPLATE, LabelCache, directions
 from twinlens.server.core.pool import WorkerPool
+from twinlens.server.core.towers import no_tower
 
 
 class ExampleClassifier:
@@ -81,7 +83,10 @@ class ExampleClassifier:
         scoring.check()
         if templates and not scoring.text_weight:
             raise invalid_argument("templates are of use beside examples only with a text_weight above 0")
-        check_towers(self._engine, text=scoring.text_weight > 0)
+        check_image_tower(self._engine)
+        if scoring.text_weight and not self._engine.has_text_tower:
+            so, instead = "there are no words for a text_weight to mix in", "leave it at 0"
+            raise ServiceError(Code.FAILED_PRECONDITION, no_tower(self._engine.manifest, Modality.TEXT, so, instead))
         prompts = list(templates) or [DEFAULT_TEMPLATE]
         check_templates(prompts)
         size_bytes = sum(map(len, pictures)) + source.size_bytes

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -145,9 +145,10 @@ class Searcher:
 
 def mix(outcomes: Sequence[Outcome], weights: Sequence[float]) -> Outcome:
     """Adds unit part vectors times their weights and normalises; the first failed part fails the mix."""
-    for outcome in outcomes:
-        if outcome.failure is not None:
-            return Outcome(failure=outcome.failure)
+    for position, (outcome, weight) in enumerate(zip(outcomes, weights, strict=True), 1):
+        if (failure := outcome.failure) is not None:
+            which = f"part {position} of the query (weight {weight:g}): " if len(outcomes) > 1 else ""
+            return Outcome(failure=replace(failure, message=f"{which}{failure.message}"))
     if not all(math.isfinite(weight) for weight in weights):
         return refused(Reason.INVALID_INPUT, "a part's weight is not a finite number")
     truncated = any(outcome.truncated for outcome in outcomes)

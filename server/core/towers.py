@@ -8,6 +8,8 @@ from twinlens.encoders.manifest import Manifest
 from twinlens.index.item import Modality
 from twinlens.server.core.errors import Code, ItemFailure, Reason, ServiceError
 
+_TRAINED = " (`twinlens train clip` trains one from captions, on top of an image encoder too)"
+
 
 def no_tower(manifest: Manifest, missing: Modality, so: str, instead: str) -> str:
     """Why it cannot be, and the two ways out.
@@ -21,7 +23,7 @@ def no_tower(manifest: Manifest, missing: Modality, so: str, instead: str) -> st
     kind, embeds = ("text", "pictures") if missing is Modality.TEXT else ("image", "texts")
     return (
         f"the model {manifest.name}/{manifest.version} embeds {embeds} only and has no {kind} tower, so {so}; "
-        f"{instead}, or serve a bundle that has one"
+        f"{instead}, or use a bundle that has one{_TRAINED if missing is Modality.TEXT else ''}"
     )
 
 

@@ -48,7 +48,6 @@ def test_both_clients_search_and_label_by_pictures(pictures_only: Any) -> None:
     ("call", "so"),
     [
         (lambda c: c.search("photos", text="red"), "a text cannot be embedded; give a picture instead"),
-        (lambda c: c.search("photos", parts=[Part(image=solid("red")), Part(text="red")]), "give a picture instead"),
         (lambda c: c.search_batch("photos", ["red", "blue"]), "a text cannot be embedded"),
         (lambda c: c.search("photos", item="red", modality="text"), "search the pictures"),
         (lambda c: c.embed_texts(["red"]), "a text cannot be embedded"),
@@ -61,7 +60,15 @@ def test_both_clients_are_told_why_there_are_no_texts(pictures_only: Any, call: 
     assert caught.value.code == "FAILED_PRECONDITION"
     assert caught.value.message.startswith(WHY)
     assert so in caught.value.message
-    assert caught.value.message.endswith("or serve a bundle that has one")
+    assert "or use a bundle that has one (`twinlens train clip` trains one" in caught.value.message
+
+
+def test_of_a_mixed_query_the_part_that_cannot_be_is_named(pictures_only: Any) -> None:
+    parts = [Part(image=solid("red")), Part(text="blue", weight=-0.5)]
+    with pytest.raises(TwinlensError) as caught:
+        pictures_only.search("photos", parts=parts)
+    assert caught.value.code == "FAILED_PRECONDITION"
+    assert caught.value.message.startswith(f"part 2 of the query (weight -0.5): {WHY}")
 
 
 def test_a_caption_alone_is_not_stored_and_both_clients_are_told_why(pictures_only: Any) -> None:
@@ -81,18 +88,20 @@ def test_the_commands_serve_pictures_and_say_why_not_texts(
     search = ("search", "-c", "photos", *local)
     found = run(*search, "--image", pictures / "red.png", "--json")
     assert found.json["hits"][0]["id"] == "red.png"
-    for words in (("red",), ("--item", "red.png", "--negative", "blue"), ("--item", "red.png", "--modality", "text")):
+    for words in (("red",), ("--item", "red.png", "--modality", "text")):
         assert run(*search, *words).failed().startswith(f"twinlens: {WHY}")
+    away = run(*search, "--item", "red.png", "--negative", "blue").failed()
+    assert away.startswith(f"twinlens: part 2 of the query (weight -0.5): {WHY}")
+    mined = run("mine", "photos", *local, "--out", tmp_path / "mined.parquet").failed()
+    assert "mining starts from captions, and the model tiny/1 embeds pictures only" in mined
     assert "examples" in run("label", pictures, "--labels", "red,blue", *local).failed()
     for colour in ("red", "blue"):
         (tmp_path / "shown" / colour).mkdir(parents=True)
         (tmp_path / "shown" / colour / "a.png").write_bytes(solid(colour))
     labelled = run("label", pictures, "--examples", tmp_path / "shown", *local)
     assert "red.png\tred\t" in labelled.out
-    assert (
-        "no text tower"
-        in run("label", pictures, "--examples", tmp_path / "shown", "--text-weight", 0.5, *local).failed()
-    )
+    mixed = run("label", pictures, "--examples", tmp_path / "shown", "--text-weight", 0.5, *local).failed()
+    assert "there are no words for a text_weight to mix in; leave it at 0" in mixed
     (tmp_path / "words.jsonl").write_text('{"caption": "red"}')
     stored = run("ingest", tmp_path / "words.jsonl", "-c", "photos", *local)
     assert stored.code == 1

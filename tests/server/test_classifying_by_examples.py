@@ -348,7 +348,7 @@ async def test_a_model_of_pictures_alone_labels_by_examples_and_says_why_not_by_
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             await served.classification.Classify(pb.ClassifyRequest(images=ASKED, labels=["red", "blue"]))
         assert caught.value.code() is grpc.StatusCode.FAILED_PRECONDITION
-        for part in ("fake/1", "no text tower", "examples", "serve a bundle that has one"):
+        for part in ("fake/1", "no text tower", "examples", "use a bundle that has one"):
             assert part in (caught.value.details() or "")
 
 

@@ -32,7 +32,7 @@ async def pictures_only(data: Path) -> AsyncIterator[Running]:
 def assert_says_why(caught: pytest.ExceptionInfo[grpc.aio.AioRpcError], *parts: str) -> None:
     assert caught.value.code() is PRECONDITION
     details = caught.value.details() or ""
-    for part in ("the model fake/1", "embeds pictures only and has no text tower", "or serve a bundle", *parts):
+    for part in ("the model fake/1", "embeds pictures only and has no text tower", "or use a bundle", *parts):
         assert part in details
     assert "\n" not in details
 

@@ -86,6 +86,12 @@ def run_mine(client: Client, request: MineRequest, out: Path, *, as_json: bool) 
         MiningError: if nothing can be mined or written.
     """
     collection = client.get_collection(request.collection)
+    served = client.model().info
+    if not served.has_text_tower:
+        raise MiningError(
+            f"mining starts from captions, and the model {served.name}/{served.version} embeds pictures only: "
+            "`twinlens train clip` gives its encoder a text tower, `twinlens reindex` moves the collection to it"
+        )
     space_id = collection.space_id
     with lines_or_bar("mining", collection.item_count * len(request.options.kinds)) as progress:
 
