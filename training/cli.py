@@ -10,7 +10,7 @@ import typer
 
 from twinlens.client.commands.options import AsJson, Bundle, Local, Server
 from twinlens.training.augment.ablation import Ablation
-from twinlens.training.command_line import for_people
+from twinlens.training.command_line import for_people, named_path
 from twinlens.training.config import ConfigError
 from twinlens.training.export.cli import export, pull, starter
 from twinlens.training.methods.registry import IMAGE_METHODS
@@ -44,7 +44,10 @@ def train(
     images: Annotated[
         Path | None,
         typer.Option(
-            "--images", metavar="PATH", help="Pictures to train on: a folder, a list, or shards; over the file's."
+            "--images",
+            metavar="PATH",
+            parser=named_path,
+            help="Pictures to train on: a folder, a list, or shards; over the file's.",
         ),
     ] = None,
     settings: Annotated[

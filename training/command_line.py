@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import click
+import typer
 
 from twinlens.training.errors import TrainingRoomError
 from twinlens.training.interruption import RunInterrupted
@@ -23,6 +25,13 @@ def for_people() -> Iterator[None]:
         raise click.ClickException(" ".join(str(error).split())) from error
     except RunInterrupted as ended:
         raise _Ended(str(ended), ended.exit_code) from ended
+
+
+def named_path(text: str) -> Path:
+    """What an option names; an empty text, as of an unset variable, would be the current folder."""
+    if not text:
+        raise typer.BadParameter("it names nothing; give a file or a folder")
+    return Path(text)
 
 
 class _Ended(click.ClickException):

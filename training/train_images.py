@@ -200,8 +200,6 @@ def _prepare(
     say(f"reading the pictures of {config.data.path}")
     pictures = load(config, config.data.path, spill=out)
     check_loaded(config, method_class, pictures)
-    if found := classes_told(pictures, method_class):
-        say(found)
     plan = plan_of(config, pictures, ranks.world_size)
     identity = RunIdentity(config.method, config.digest(), pictures.digest())
     start = read_state(out / STATE_FILE, identity, ranks=ranks.world_size) if resume else 0
@@ -220,6 +218,8 @@ def _prepare(
     method.to(memory_format=torch.channels_last)
     if ranks.world_size > 1:
         share_batch_norm(method)
+    if found := classes_told(pictures, method_class):
+        say(found)
     say(opening(config, pictures, plan, start, ranks))
     state = RunState(
         out / STATE_FILE, identity, every=config.train.state_every, steps=plan.steps, interruption=interruption

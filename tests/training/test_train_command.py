@@ -31,7 +31,8 @@ def test_a_run_from_options_alone(photos: Path, tmp_path: Path, capsys: pytest.C
     summary = json.loads(told.out)
     assert (summary["checkpoint"], summary["pictures"], summary["steps"]) == (str(out / "checkpoint.pt"), 24, 2)
     assert 0 <= summary["knn"] <= 1
-    assert told.err.startswith(f"reading the pictures of {photos}\nsimclr on ")
+    assert told.err.startswith(f"reading the pictures of {photos}\nclasses: amber, jade, plum, slate")
+    assert "\nsimclr on " in told.err
     assert ": 24 pictures (4 classes), crops of 32 px, 2 steps of 8 = 0.667 epochs\n" in told.err
     assert "training simclr: 0/2\n" in told.err
     assert "training simclr: 2/2, " in told.err
@@ -88,6 +89,18 @@ def test_mistakes_are_one_line_before_the_first_step(
     assert last.startswith(f"twinlens: {line.format(out=out)}")
     assert before in ([], [f"reading the pictures of {photos}"])
     assert not out.exists()
+
+
+@pytest.mark.parametrize(
+    "command", [["train", "simclr", "--images"], ["augment", "preview", "--images"], ["probe", "run", "--train"]]
+)
+def test_an_empty_name_is_not_the_current_folder(
+    command: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*command, "", "--out", str(tmp_path / "out.png")]) == 2
+    told = capsys.readouterr().err
+    assert told.startswith(f"twinlens: Invalid value for '{command[-1]}': it names nothing; give a file or a folder")
+    assert not (tmp_path / "out.png").exists()
 
 
 def test_a_run_needs_its_folder_and_its_pictures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -10,7 +10,7 @@ import click
 import typer
 
 from twinlens.training.augment.ablation import Ablation
-from twinlens.training.command_line import for_people
+from twinlens.training.command_line import for_people, named_path
 from twinlens.training.config import ConfigError
 from twinlens.training.errors import first_line
 
@@ -38,7 +38,12 @@ def preview(
     ] = None,
     images: Annotated[
         Path | None,
-        typer.Option("--images", metavar="PATH", help="Pictures, as for train: a folder, a list, or shards."),
+        typer.Option(
+            "--images",
+            metavar="PATH",
+            parser=named_path,
+            help="Pictures, as for train: a folder, a list, or shards.",
+        ),
     ] = None,
     settings: Annotated[
         list[str] | None,

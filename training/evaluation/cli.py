@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from twinlens.client.commands.options import AsJson
-from twinlens.training.command_line import for_people
+from twinlens.training.command_line import for_people, named_path
 
 if TYPE_CHECKING:
     from twinlens.training.evaluation.probe import ProbeResult
@@ -21,11 +21,22 @@ def probe(
         typer.Argument(metavar="CHECKPOINT|RUN", help="What `twinlens train METHOD` wrote: the file or its folder."),
     ],
     train: Annotated[
-        Path, typer.Option("--train", metavar="PATH", help="Labelled pictures: a folder per class, a list, or shards.")
+        Path,
+        typer.Option(
+            "--train",
+            metavar="PATH",
+            parser=named_path,
+            help="Labelled pictures: a folder per class, a list, or shards.",
+        ),
     ],
     test: Annotated[
         Path | None,
-        typer.Option("--test", metavar="PATH", help="Held-out ones. Default: a fifth of every class of --train."),
+        typer.Option(
+            "--test",
+            metavar="PATH",
+            parser=named_path,
+            help="Held-out ones. Default: a fifth of every class of --train.",
+        ),
     ] = None,
     low_shot: Annotated[
         bool, typer.Option("--low-shot", help="Also fine-tune on 1 % and on 10 % of the training pictures (minutes).")
