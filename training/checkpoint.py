@@ -18,7 +18,7 @@ from twinlens.index.durable import sync
 from twinlens.training.config import ConfigError
 from twinlens.training.errors import TrainingRoomError, first_line
 from twinlens.training.finite import first_not_finite
-from twinlens.training.torch_file import NotATorchFile, read_torch_file
+from twinlens.training.torch_file import NotATorchFile, is_plain, read_torch_file
 
 CHECKPOINT_FORMAT = 1
 # In the folder of a run.
@@ -217,7 +217,19 @@ def read_payload(path: Path) -> dict[str, Any]:
         raise CheckpointError(
             f"{path} has checkpoint format {payload['format']}; this version reads {CHECKPOINT_FORMAT}"
         )
+    _check_weights(path, payload["state_dict"])
     return payload
+
+
+def _check_weights(path: Path, state: Any) -> None:
+    if not isinstance(state, Mapping):
+        raise CheckpointError(f"{path} is damaged: its weights are no tensors with names")
+    for name, value in state.items():
+        if not (isinstance(name, str) and isinstance(value, torch.Tensor) and is_plain(value)):
+            raise CheckpointError(f"{path} is damaged: {name} is no plain tensor")
+    broken = first_not_finite(state)
+    if broken is not None:
+        raise CheckpointError(f"{path} cannot be used: {broken} is not finite")
 
 
 def meta_of(payload: Mapping[str, Any]) -> CheckpointMeta:
@@ -235,7 +247,7 @@ def meta_of(payload: Mapping[str, Any]) -> CheckpointMeta:
 
 
 def load_weights(model: nn.Module, state: Mapping[str, torch.Tensor], *, origin: str) -> None:
-    """Copies `state` into `model`; every tensor must have its place and its shape.
+    """Copies `state` into `model`; every tensor must have its place, its shape and its kind of numbers.
 
     Raises:
         CheckpointError: naming the first difference, if the weights are of another architecture.
@@ -248,10 +260,20 @@ def load_weights(model: nn.Module, state: Mapping[str, torch.Tensor], *, origin:
         for k in own
         if k in state and state[k].shape != own[k].shape
     ]
+    # Whole numbers in the place of weights are quantised ones, whose scales are elsewhere.
+    wrong += [
+        f"{k} is {_dtype(state[k])} instead of {_dtype(own[k])}"
+        for k in own
+        if k in state and own[k].is_floating_point() and not state[k].is_floating_point()
+    ]
     if wrong:
         more = f" (and {len(wrong) - 1} more)" if len(wrong) > 1 else ""
         raise CheckpointError(f"{origin} holds weights of another architecture: {wrong[0]}{more}")
     model.load_state_dict(dict(state))
+
+
+def _dtype(tensor: torch.Tensor) -> str:
+    return str(tensor.dtype).removeprefix("torch.")
 
 
 def _why_not_written(error: BaseException) -> str:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import pickle
 import warnings
+import zipfile
+import zlib
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from twinlens.training.errors import first_line
 
@@ -17,7 +20,7 @@ class NotATorchFile(Exception):  # noqa: N818 - the caller says what it wanted
 
 
 def read_torch_file(path: Path, *, mapped: bool = False) -> Any:
-    """What `torch.save` wrote, on the CPU (`weights_only=True`).
+    """What `torch.save` wrote, on the CPU (`weights_only=True`), whole: torch itself does not look at the checksums.
 
     Args:
         path: The file.
@@ -29,7 +32,30 @@ def read_torch_file(path: Path, *, mapped: bool = False) -> Any:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # remarks about foreign pickles, which are refused below
-            return torch.load(path, map_location="cpu", weights_only=True, mmap=mapped)
+            content = torch.load(path, map_location="cpu", weights_only=True, mmap=mapped)
+        damaged = _first_damaged(path)
     except (pickle.UnpicklingError, RuntimeError, EOFError, OSError, ValueError, KeyError) as error:
         reason, _, _ = first_line(error).partition(". ")  # torch goes on with advice
         raise NotATorchFile(reason) from error
+    if damaged is not None:
+        raise NotATorchFile(f"it is damaged in {damaged}")
+    return content
+
+
+def is_plain(tensor: Tensor) -> bool:
+    """Whether a tensor holds numbers that a weight can be: not quantised, sparse, complex, or without numbers."""
+    # Of complex numbers, a real weight would take the real part.
+    return tensor.layout == torch.strided and not (tensor.is_quantized or tensor.is_complex() or tensor.is_meta)
+
+
+def _first_damaged(path: Path) -> str | None:
+    """The first part whose checksum is another; None where all are right, and in torch's old format without any."""
+    if not zipfile.is_zipfile(path):
+        return None
+    try:
+        with zipfile.ZipFile(path) as archive:
+            # Torch compresses nothing; what is compressed might unpack without end.
+            packed = [each.filename for each in archive.infolist() if each.compress_type != zipfile.ZIP_STORED]
+            return packed[0] if packed else archive.testzip()
+    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError):
+        return "its directory"

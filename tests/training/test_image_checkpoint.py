@@ -91,3 +91,43 @@ def test_a_description_that_is_none_is_one_clear_line(checkpoint: Path, spec: st
     torch.save(payload | {"spec": spec}, checkpoint)
     with pytest.raises(CheckpointError, match="damaged description"):
         holds_image_encoder(checkpoint)
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        ("a text", "is damaged: conv1.weight is no plain tensor"),
+        (torch.zeros(64, 3, 3, 3).to_sparse(), "is damaged: conv1.weight is no plain tensor"),
+        (torch.zeros(64, 3, 3, 3, dtype=torch.complex64), "is damaged: conv1.weight is no plain tensor"),
+        (
+            torch.zeros(64, 3, 3, 3, dtype=torch.int8),
+            "weights of another architecture: conv1.weight is int8 instead of",
+        ),
+        (torch.full((64, 3, 3, 3), torch.nan), "cannot be used: conv1.weight is not finite"),
+    ],
+)
+def test_what_cannot_be_a_weight_is_one_clear_line(checkpoint: Path, value: object, message: str) -> None:
+    payload = torch.load(checkpoint, weights_only=True)
+    payload["state_dict"]["conv1.weight"] = value
+    torch.save(payload, checkpoint)
+    with pytest.raises(CheckpointError, match=message) as raised:
+        load_image_checkpoint(checkpoint)
+    assert len(str(raised.value).splitlines()) == 1
+
+
+@pytest.mark.parametrize("state", [[], ["conv1.weight"], None, {1: torch.zeros(1)}])
+def test_weights_without_names_are_one_clear_line(checkpoint: Path, state: object) -> None:
+    torch.save(torch.load(checkpoint, weights_only=True) | {"state_dict": state}, checkpoint)
+    with pytest.raises(CheckpointError, match="is damaged"):
+        load_image_checkpoint(checkpoint)
+
+
+def test_a_few_bytes_of_damage_are_noticed_wherever_they_are(checkpoint: Path) -> None:
+    sound = checkpoint.read_bytes()
+    for share in (0.2, 0.5, 0.8):
+        at = int(share * len(sound))
+        checkpoint.write_bytes(sound[:at] + bytes(64 - i for i in range(64)) + sound[at + 64 :])
+        with pytest.raises(CheckpointError, match="is not a readable checkpoint: "):
+            load_image_checkpoint(checkpoint)
+    checkpoint.write_bytes(sound)
+    load_image_checkpoint(checkpoint)

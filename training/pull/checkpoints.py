@@ -16,6 +16,7 @@ from twinlens.training.checkpoint import CheckpointError, load_weights
 from twinlens.training.errors import first_line
 from twinlens.training.export.errors import ExportError
 from twinlens.training.pull.torchscript_archive import is_torchscript, read_torchscript
+from twinlens.training.torch_file import is_plain
 
 # Where trainers keep the weights in their checkpoints. An average over the steps comes first: timm evaluates with it.
 _NESTED = ("state_dict_ema", "model_ema", "state_dict", "model_state_dict", "model", "module")
@@ -60,7 +61,7 @@ def read_weights(path: Path) -> Weights:
         tensors = _unwrapped(_read_torch(path), path)
     if not tensors:
         raise ExportError(f"{path} holds no weights")
-    odd = next((name for name, tensor in tensors.items() if not _is_plain(tensor)), None)
+    odd = next((name for name, tensor in tensors.items() if not is_plain(tensor)), None)
     if odd is not None:
         raise ExportError(
             f"{path}: {odd} is quantised, sparse, complex or without numbers; name the checkpoint with plain weights"
@@ -150,11 +151,6 @@ def _read_safetensors(path: Path) -> dict[str, Tensor]:
         return load_file(path)
     except (SafetensorError, OSError, ValueError) as error:
         raise ExportError(f"{path} is not a readable safetensors file: {first_line(error)}") from error
-
-
-def _is_plain(tensor: Tensor) -> bool:
-    # Of complex numbers, a real weight would take the real part.
-    return not (tensor.is_quantized or tensor.is_sparse or tensor.is_complex() or tensor.is_meta)
 
 
 def _read_torch(path: Path) -> Any:
