@@ -126,7 +126,12 @@ def test_what_cannot_be_resumed_says_why(pictures: Path, tmp_path: Path) -> None
     with pytest.raises(ConfigError, match="new holds no run to go on with"):
         train_images(config, tmp_path / "new", Reports(), resume=True)
     out = interrupted("simclr", pictures, tmp_path / "run")
-    (out / "state.pt").write_bytes((out / "state.pt").read_bytes()[:1000])
+    state = (out / "state.pt").read_bytes()
+    middle = len(state) // 2
+    (out / "state.pt").write_bytes(state[:middle] + bytes(64) + bytes(range(64)) + state[middle + 128 :])
+    with pytest.raises(CheckpointError, match=r"state.pt is not the state of a run: it is damaged in "):
+        train_images(small_run("simclr", pictures, *SETTINGS), out, Reports(), resume=True)
+    (out / "state.pt").write_bytes(state[:1000])
     with pytest.raises(CheckpointError, match=r"state.pt is not the state of a run"):
         train_images(small_run("simclr", pictures, *SETTINGS), out, Reports(), resume=True)
     torch.save({"weights": torch.zeros(2)}, out / "state.pt")
