@@ -14,8 +14,8 @@ from twinlens.client.channel import TIMEOUT_S
 from twinlens.client.client import Client
 from twinlens.client.errors import TwinlensError
 
-# Serves a data folder (None: a temporary one) with a bundle (folder or address; None: the one the folder remembers) and
-# gives its target.
+# Serves a data folder (None: a temporary one) with a bundle (folder, address or name, which it is its part to find;
+# None: the one the folder remembers) and gives its target.
 LocalFactory: TypeAlias = "Callable[[Path | None, str | None], AbstractContextManager[str]]"
 
 SERVER_VARIABLE = "TWINLENS_SERVER"
@@ -34,6 +34,7 @@ def connect(
     bundle: str | os.PathLike[str] | None = None,
     *,
     create: bool = False,
+    alone: bool = False,
     way_out: str = "`twinlens ingest` makes one",
     timeout_s: float | None = TIMEOUT_S,
 ) -> Iterator[Client]:
@@ -42,14 +43,15 @@ def connect(
     Args:
         server: HOST:PORT of a running server.
         local: A data folder to serve from this process while the block lasts.
-        bundle: The bundle to serve it with, a folder or an address; alone, a temporary data folder is served.
+        bundle: The bundle to serve it with: a folder, an address or a name.
         create: Make the data folder if it is missing; otherwise that is an error.
+        alone: A bundle without a data folder will do: a temporary one is served, of which nothing is kept.
         way_out: What the error advises.
         timeout_s: Deadline of each call that asks, in seconds; None waits for ever.
 
     Raises:
-        typer.BadParameter: where the options name no server, or two.
-        TwinlensError: NOT_FOUND where a folder is missing.
+        typer.BadParameter: where the options name no server, or two, or a bundle alone.
+        TwinlensError: NOT_FOUND where the data folder is missing.
     """
     if server is not None and (local is not None or bundle is not None):
         raise typer.BadParameter(
@@ -64,12 +66,10 @@ def connect(
         with Client(target, timeout_s=timeout_s) as client:
             yield client
         return
-    for folder, option in ((local, "--local"), (bundle, "--bundle")):
-        if folder is None or (folder is local and create) or (folder is bundle and "://" in os.fspath(folder)):
-            continue
-        if not Path(folder).is_dir():
-            hint = f"; {way_out}" if folder is local else ""
-            raise TwinlensError("NOT_FOUND", f"no such folder: {os.fspath(folder)} ({option}){hint}")
+    if local is None and not alone:
+        raise typer.BadParameter("--bundle goes with --local DIR, the folder that keeps the collections")
+    if local is not None and not create and not Path(local).is_dir():
+        raise TwinlensError("NOT_FOUND", f"no such folder: {os.fspath(local)} (--local); {way_out}")
     if not _local:
         raise TwinlensError("FAILED_PRECONDITION", "--local needs the twinlens command, which brings the server along")
     data = None if local is None else Path(local)

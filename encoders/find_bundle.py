@@ -7,7 +7,7 @@ from typing import Final
 
 from twinlens.encoders.errors import BundleError
 from twinlens.encoders.manifest import MANIFEST_NAME
-from twinlens.encoders.repository import ModelRepository
+from twinlens.encoders.repository import ModelRepository, version_key
 from twinlens.encoders.transfer import OnBytes, ignore_bytes
 
 DEFAULT_REPOSITORY: Final = "./models"
@@ -30,10 +30,22 @@ def find_bundle(which: str, repository: str = DEFAULT_REPOSITORY, *, on_bytes: O
     if "://" in which:
         return _at_address(which.rstrip("/"), on_bytes)
     name, _, version = which.partition("/")
-    if not name or "/" in version or Path(which).exists():
-        msg = f"no bundle at {which}: it {f'has no {MANIFEST_NAME}' if Path(which).exists() else 'does not exist'}"
+    if Path(which).exists():
+        msg = f"no bundle at {which}: it has no {MANIFEST_NAME}{_versions_in(Path(which))}"
         raise BundleError(msg)
-    return ModelRepository(repository).fetch(name, version or None, on_bytes=on_bytes)
+    if not name or "/" in version:
+        msg = f"no bundle at {which}: it does not exist"
+        raise BundleError(msg)
+    try:
+        return ModelRepository(repository).fetch(name, version or None, on_bytes=on_bytes)
+    except BundleError as error:
+        msg = f"no bundle at {which}: there is no such folder, and as a name: {error}"
+        raise BundleError(msg) from error
+
+
+def _versions_in(folder: Path) -> str:
+    versions = sorted((manifest.parent.name for manifest in folder.glob(f"*/{MANIFEST_NAME}")), key=version_key)
+    return f"; it holds versions {', '.join(versions)}: name one, as {folder / versions[-1]}" if versions else ""
 
 
 def _at_address(address: str, on_bytes: OnBytes) -> Path:

@@ -21,7 +21,8 @@ def serve(
     bundle: Annotated[
         str | None,
         typer.Option(
-            help="Folder of the model, or its address (s3://…/NAME/VERSION). Default: the one DATA was served with."
+            help="The bundle's folder, its address (s3://…/NAME/VERSION), or NAME or NAME/VERSION in ./models. "
+            "Default: the one DATA was served with."
         ),
     ] = None,
     host: Annotated[str | None, typer.Option(help="Address to listen on. Default: 127.0.0.1.")] = None,
@@ -82,7 +83,10 @@ def serve(
 
 def reindex(
     local: Annotated[Path, typer.Option(help="Data folder whose collections are moved; must not be served meanwhile.")],
-    bundle: Annotated[str, typer.Option(help="Folder of the new model, or its address (s3://…/NAME/VERSION).")],
+    bundle: Annotated[
+        str,
+        typer.Option(help="The new bundle's folder, its address (s3://…/NAME/VERSION), or NAME/VERSION in ./models."),
+    ],
     json_output: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
     """Embed every item again with another model, then serve with it from now on.

@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from twinlens.client.commands.label_by import RuleName, label_by
-from twinlens.client.commands.options import AsJson, Bundle, Local, Server
+from twinlens.client.commands.options import AsJson, BundleAlone, Local, Server
 from twinlens.client.commands.output import passed_over, print_json, print_table
 from twinlens.client.connect import connect
 from twinlens.client.errors import TwinlensError
@@ -103,7 +103,7 @@ def label(
     ] = 5,
     server: Server = None,
     local: Local = None,
-    bundle: Bundle = None,
+    bundle: BundleAlone = None,
     as_json: AsJson = False,
 ) -> None:
     """Label the pictures of FOLDER by text alone (zero-shot) or by examples, one row a picture.
@@ -145,6 +145,7 @@ def label(
             local,
             bundle,
             create=bundle is not None and examples_collection is None,
+            alone=examples_collection is None,
             way_out=_WAY_OUT if examples_collection is None else "`twinlens ingest` makes one",
             timeout_s=None,
         ) as client,

@@ -19,13 +19,17 @@ Local: TypeAlias = Annotated[
         "--local", metavar="DIR", help="Work without a server on this data folder, the same as `twinlens serve --data`."
     ),
 ]
+_BUNDLE = "The encoder bundle: its folder, its address (s3://…/NAME/VERSION), or NAME or NAME/VERSION in ./models. "
 Bundle: TypeAlias = Annotated[
     str | None,
     typer.Option(
-        "--bundle",
-        metavar="DIR|ADDRESS",
-        help="The encoder bundle, a folder or an address. Default: what --local was last used with. Without --local "
-        "nothing is kept.",
+        "--bundle", metavar="BUNDLE", help=_BUNDLE + "Goes with --local. Default: what --local was last used with."
+    ),
+]
+BundleAlone: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--bundle", metavar="BUNDLE", help=_BUNDLE + "Needs no --local. Default: what --local was last used with."
     ),
 ]
 CollectionName: TypeAlias = Annotated[

@@ -65,15 +65,13 @@ def write_active(data: Path, active: Active) -> None:
 
 
 def bundle_folder(bundle: str) -> Path:
-    """The folder of a bundle named by its folder or by its address on object storage, then copied to the cache first.
+    """The folder of a bundle, named as `find_bundle` takes it; names are looked up in ./models.
 
     Raises:
         StartError: one line saying why it cannot be had.
     """
-    if "://" not in bundle:
-        return Path(bundle)
     try:
-        return find_bundle(bundle)
+        return find_bundle(bundle if "://" in bundle else str(Path(bundle).expanduser()))
     except BundleError as error:
         raise StartError(str(error)) from None
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -120,9 +121,10 @@ def test_a_bundle_that_is_missing_or_corrupt_is_named_in_one_line(
     def ingest(bundle: Path) -> str:
         return run("ingest", pictures, "-c", "photos", "--local", tmp_path / "data", "--bundle", bundle).failed()
 
-    assert "no such folder" in ingest(tmp_path / "nowhere")
+    assert f"no bundle at {tmp_path / 'nowhere'}: it does not exist" in ingest(tmp_path / "nowhere")
     (tmp_path / "empty").mkdir()
     assert "bundle.json" in ingest(tmp_path / "empty")
+    assert not (tmp_path / "data").exists()
     corrupt = tmp_path / "corrupt"
     corrupt.mkdir()
     for path in tiny_bundle.rglob("*"):
@@ -132,6 +134,41 @@ def test_a_bundle_that_is_missing_or_corrupt_is_named_in_one_line(
             copy.write_bytes(path.read_bytes())
     (corrupt / "image.onnx").write_bytes(b"corrupt")
     assert "image.onnx" in ingest(corrupt)
+
+
+def test_a_bundle_is_named_by_its_name_too_and_a_model_says_which_versions_it_has(
+    run: Callable[..., Ran], tiny_bundle: Path, pictures: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for version in ("2", "10"):
+        shutil.copytree(tiny_bundle, tmp_path / "models" / "tiny" / version)
+    monkeypatch.chdir(tmp_path)
+    label = ("label", pictures, "--labels", "red,blue", "--bundle")
+    assert "red.png\tred\t" in run(*label, "tiny/2").out
+    assert run("ingest", pictures, "-c", "photos", "--local", "data", "--bundle", "tiny").code == 0
+    assert (tmp_path / "data" / "active.json").read_text().count("models/tiny/10") == 1
+    held = run(*label, "models/tiny").failed()
+    assert held.endswith("it has no bundle.json; it holds versions 2, 10: name one, as models/tiny/10")
+    unknown = run(*label, "tiny/3").failed()
+    assert "no bundle at tiny/3: there is no such folder, and as a name: no model tiny/3 in ./models" in unknown
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "ingest pictures -c photos",
+        "search red -c photos",
+        "collections create photos",
+        "collections list",
+        "label pictures --examples-collection photos --label-key kind",
+        "mine photos --out mined.parquet",
+    ],
+)
+def test_a_bundle_alone_keeps_nothing_and_finds_nothing(
+    run: Callable[..., Ran], tiny_bundle: Path, pictures: Path, command: str
+) -> None:
+    parts = [str(pictures) if part == "pictures" else part for part in command.split()]
+    line = run(*parts, "--bundle", tiny_bundle).failed(2)
+    assert "--bundle goes with --local DIR, the folder that keeps the collections" in line
 
 
 def test_a_data_folder_that_is_in_use_is_reported_in_one_line(

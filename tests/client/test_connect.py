@@ -45,12 +45,12 @@ def test_a_folder_is_served_with_its_bundle(
         client.models()
     with connect(local=str(tmp_path / "new"), bundle=tmp_path, create=True):
         pass
-    with connect(bundle=tmp_path):
-        pass
-    address = "s3://bucket/models/mine/2"  # whether it is there is the server's to find out
-    with connect(bundle=address):
-        pass
-    assert started == [(tmp_path, None), (tmp_path / "new", str(tmp_path)), (None, str(tmp_path)), (None, address)]
+    for bundle in ("s3://bucket/models/mine/2", "mine/2"):  # whether it is there is the server's to find out
+        with connect(bundle=bundle, alone=True):
+            pass
+    local, *alone = started[1:]
+    assert local == (tmp_path / "new", str(tmp_path))
+    assert alone == [(None, "s3://bucket/models/mine/2"), (None, "mine/2")]
 
 
 def test_no_server_and_two_servers_are_wrong_usage(
@@ -65,6 +65,14 @@ def test_no_server_and_two_servers_are_wrong_usage(
     assert started == []
 
 
+def test_a_bundle_alone_is_wrong_usage_where_something_is_to_be_kept_or_found(
+    started: list[tuple[Path | None, str | None]], tmp_path: Path
+) -> None:
+    with pytest.raises(typer.BadParameter, match="--bundle goes with --local"), connect(bundle=tmp_path, create=True):
+        pass
+    assert started == []
+
+
 @pytest.mark.parametrize("timeout_s", [None, 2.5])
 def test_the_deadline_asked_for_is_that_of_the_client(
     started: list[tuple[Path | None, str | None]], target: str, tmp_path: Path, timeout_s: float | None
@@ -75,9 +83,8 @@ def test_the_deadline_asked_for_is_that_of_the_client(
 
 
 def test_a_folder_that_is_missing_is_not_made(started: list[tuple[Path | None, str | None]], tmp_path: Path) -> None:
-    missing = tmp_path / "a"
-    for local, bundle in ((missing, None), (None, missing), (tmp_path, missing)):
-        with pytest.raises(TwinlensError, match="no such folder"), connect(local=local, bundle=bundle):
+    for bundle in (None, tmp_path):
+        with pytest.raises(TwinlensError, match="no such folder"), connect(local=tmp_path / "a", bundle=bundle):
             pass
     assert started == []
 

@@ -210,7 +210,7 @@ def test_a_bundle_is_served_by_its_address(tiny_bundle: Path, tmp_path: Path) ->
     assert missing.stderr.count("\n") == 1
     folder = bundle_folder(f"file://{tiny_bundle}")
     assert (folder / "bundle.json").read_bytes() == (tiny_bundle / "bundle.json").read_bytes()
-    assert bundle_folder(str(tmp_path)) == tmp_path
+    assert bundle_folder(str(tiny_bundle)) == tiny_bundle
 
 
 def test_a_local_server_lets_go_of_the_model_it_loaded(
