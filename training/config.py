@@ -5,22 +5,54 @@ from __future__ import annotations
 import hashlib
 import json
 import tomllib
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
-from twinlens.training.errors import TrainingRoomError
+from twinlens.training.config_layers import relative_to, with_settings
+from twinlens.training.errors import ConfigError
+from twinlens.training.known_keys import perhaps_key
 
+__all__ = [
+    "CaptionsData",
+    "ConfigError",
+    "Frozen",
+    "HardNegativesConfig",
+    "ModelConfig",
+    "NamedPath",
+    "RunConfig",
+    "ScenesData",
+    "TrainConfig",
+    "WholeConfig",
+    "one_line",
+    "read_config",
+    "read_toml",
+]
 
-class ConfigError(TrainingRoomError):
-    """The configuration cannot be used. The message is one line that names the key."""
+_PATHS = (
+    ("data", "path"),
+    ("data", "images"),
+    ("model", "from_checkpoint"),
+    ("model", "image_checkpoint"),
+    ("hard_negatives", "manifest"),
+)
 
 
 class Frozen(BaseModel):
     """Base of all sections: unknown keys are errors, and so are numbers that are not finite."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+def _named(value: object) -> object:
+    if value == "":  # which would be the current folder
+        raise ValueError("it names nothing; give a file or a folder")
+    return value
+
+
+NamedPath = Annotated[Path, BeforeValidator(_named)]
 
 
 class ScenesData(Frozen):
@@ -36,8 +68,8 @@ class CaptionsData(Frozen):
     """A JSONL, CSV or TSV file of pictures and captions."""
 
     source: Literal["captions"]
-    path: Path
-    images: Path | None = None
+    path: NamedPath
+    images: NamedPath | None = None
     image_column: str = "image"
     caption_column: str = "caption"
     id_column: str | None = None
@@ -64,8 +96,8 @@ class ModelConfig(Frozen):
     name: str | None = Field(default=None, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$")
     open_clip: str | None = None
     config: dict[str, Any] | None = None
-    from_checkpoint: Path | None = None
-    image_checkpoint: Path | None = None
+    from_checkpoint: NamedPath | None = None
+    image_checkpoint: NamedPath | None = None
     vocabulary_size: int = Field(default=4096, ge=259)
     position_std: float | None = Field(default=None, gt=0)
     mean: tuple[float, float, float] = (0.48145466, 0.4578275, 0.40821073)
@@ -120,7 +152,7 @@ class HardNegativesConfig(Frozen):
         weight: How much a caption or picture that is a negative only counts against one of the batch.
     """
 
-    manifest: Path
+    manifest: NamedPath
     texts_per_anchor: int = Field(default=2, ge=0)
     images_per_anchor: int = Field(default=0, ge=0)
     pairs_per_anchor: int = Field(default=0, ge=0)
@@ -150,18 +182,21 @@ class TrainConfig(WholeConfig):
     hard_negatives: HardNegativesConfig | None = None
 
 
-def read_config(path: Path) -> TrainConfig:
+def read_config(path: Path, settings: Sequence[str] = ()) -> TrainConfig:
     """Reads a TOML file; paths in it are relative to it.
+
+    Args:
+        path: The file.
+        settings: Single values over it; see `with_settings`.
 
     Raises:
         ConfigError: if it is missing, not TOML, has an unknown key or a value out of range.
     """
-    content = read_toml(path)
+    content = with_settings(relative_to(read_toml(path), path.parent, _PATHS), settings)
     try:
-        config = TrainConfig.model_validate(content)
+        return TrainConfig.model_validate(content)
     except ValidationError as error:
-        raise ConfigError(f"{path}: {one_line(error)}") from None
-    return _resolve(config, path.parent)
+        raise ConfigError(f"{path}: {one_line(error, TrainConfig)}") from None
 
 
 def read_toml(path: Path) -> dict[str, Any]:
@@ -180,12 +215,14 @@ def read_toml(path: Path) -> dict[str, Any]:
         raise ConfigError(f"{path} is not TOML: {error}") from None
 
 
-def one_line(error: ValidationError, *, prefix: str = "") -> str:
-    """The first thing that is wrong, by the key a person wrote.
+def one_line(error: ValidationError, model: type[BaseModel], *, prefix: str = "", others: Iterable[str] = ()) -> str:
+    """The first thing that is wrong, by the key a person wrote, and what an unknown key may have meant.
 
     Args:
         error: What pydantic found.
+        model: What it checked by.
         prefix: The section that was checked on its own.
+        others: Further keys that there are elsewhere, dotted.
     """
     first = error.errors()[0]
     # The discriminator of a union is part of the location, but nobody wrote it in the file.
@@ -194,7 +231,7 @@ def one_line(error: ValidationError, *, prefix: str = "") -> str:
     more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
     match first["type"]:
         case "extra_forbidden":
-            return f"unknown key {where}{more}"
+            return f"unknown key {where}{perhaps_key(model, first['loc'], others, prefix=prefix)}{more}"
         case "missing":
             return f"{where} is missing{more}"
         case "union_tag_not_found":
@@ -205,20 +242,3 @@ def one_line(error: ValidationError, *, prefix: str = "") -> str:
             return f"{where}: {first['ctx']['error']}{more}"
         case _:
             return f"{where}: {first['msg'][0].lower()}{first['msg'][1:]}, found {first['input']!r}{more}"
-
-
-def _resolve(config: TrainConfig, folder: Path) -> TrainConfig:
-    """Paths in the file are relative to the file."""
-
-    def at(path: Path | None) -> Path | None:
-        return None if path is None else folder / path
-
-    data = config.data
-    if isinstance(data, CaptionsData):
-        data = data.model_copy(update={"path": at(data.path), "images": at(data.images)})
-    paths = ("from_checkpoint", "image_checkpoint")
-    model = config.model.model_copy(update={name: at(getattr(config.model, name)) for name in paths})
-    hard = config.hard_negatives
-    if hard is not None:
-        hard = hard.model_copy(update={"manifest": at(hard.manifest)})
-    return config.model_copy(update={"data": data, "model": model, "hard_negatives": hard})

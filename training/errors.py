@@ -7,6 +7,10 @@ class TrainingRoomError(Exception):
     """Base of this room's errors. The message is one line that says what is wrong and, where it helps, what to do."""
 
 
+class ConfigError(TrainingRoomError):
+    """The configuration cannot be used. The message is one line that names the key."""
+
+
 def first_line(error: BaseException) -> str:
     """The first line of what an error of another library says, at most 300 characters; its type if it says nothing."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]

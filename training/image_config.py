@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from importlib import resources
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import Field, ValidationError, model_validator
 
 from twinlens.encoders.manifest import PreprocessSpec
 from twinlens.training.augment.ablation import Ablation, ablated
 from twinlens.training.augment.recipe import AugmentRecipe
-from twinlens.training.config import ConfigError, Frozen, WholeConfig, one_line, read_toml
-from twinlens.training.methods.image_method import MethodOptions
-from twinlens.training.methods.registry import image_method
-from twinlens.training.modules.backbone import BackboneConfig
-from twinlens.training.run_records import recorded_config
+from twinlens.training.config import ConfigError, Frozen, NamedPath, WholeConfig, one_line, read_toml
+from twinlens.training.config_layers import merged, relative_to, with_settings
+from twinlens.training.known_keys import dotted_keys
+from twinlens.training.methods.registry import check_method, image_method
+from twinlens.training.modules.backbone_config import BackboneConfig
+
+if TYPE_CHECKING:
+    from twinlens.training.methods.image_method import MethodOptions
+
+_PATHS = (("data", "path"), ("data", "images"), ("knn", "test"))
 
 _Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 _Finite = Annotated[float, Field(allow_inf_nan=False)]
@@ -39,8 +44,8 @@ class PicturesData(Frozen):
             smaller than the crop; 0: at the first of them.
     """
 
-    path: Path
-    images: Path | None = None
+    path: NamedPath
+    images: NamedPath | None = None
     image_column: str = "image"
     label_column: str = "label"
     labels: bool = True
@@ -122,7 +127,7 @@ class KnnConfig(Frozen):
     every_epochs: float = Field(default=10, ge=0)
     k: int = Field(default=20, ge=1)
     temperature: float = Field(default=0.07, ge=0.001)
-    test: Path | None = None
+    test: NamedPath | None = None
 
 
 class ImageTrainConfig(WholeConfig):
@@ -138,7 +143,7 @@ class ImageTrainConfig(WholeConfig):
 
     @model_validator(mode="after")
     def _method_exists(self) -> Self:
-        image_method(self.method)
+        check_method(self.method)
         return self
 
     @property
@@ -158,47 +163,50 @@ def read_image_config(
     pictures: Path | None = None,
     settings: Sequence[str] = (),
     ablate: Ablation | None = None,
+    instead: Path | None = None,
 ) -> ImageTrainConfig:
     """The recipe of the method, then the user's TOML file, then `pictures`, then single settings, then the ablation.
 
-    A setting of `train.epochs` takes the place of the `train.steps` that stood in the file or in an earlier setting.
+    The method's own options are checked last, for that loads torch.
 
     Args:
         method: Its name.
         path: A TOML file; paths in it are relative to it. None: the recipe as it is.
         pictures: Stands for `data.path`.
+        settings: Single values over all that; see `with_settings`.
         ablate: What is kept of the augmentation; None: all of it.
-        settings: Each `section.key=value`, the value as TOML (a word that is no TOML value counts as a string).
+        instead: Of pictures, where nothing names any; None: they must be named.
 
     Raises:
         ConfigError: if a file is missing or not TOML, or a key is unknown or a value out of range; it names the key.
     """
-    kind = image_method(method)
     recipe = tomllib.loads(recipe_text(method))
-    given = {} if path is None else _relative_to(read_toml(path), path.parent)
+    given = {} if path is None else relative_to(read_toml(path), path.parent, _PATHS)
     if pictures is not None:
-        given = _merged(given, {"data": {"path": str(pictures)}})
-    for setting in settings:
-        given = _given_later(given, _setting(setting))
-    content = _merged(recipe, given)
-    origin = str(path) if path is not None else f"train {method}"
+        given = merged(given, {"data": {"path": str(pictures)}})
+    content = merged(recipe, with_settings(given, settings))
+    origin = str(path) if path is not None else method
     if "method_options" in content:
         raise ConfigError(f"{origin}: unknown key method_options")
-    data = content.get("data", {})
-    if isinstance(data, Mapping) and "path" not in data:
-        raise ConfigError(f"{origin}: data.path is missing: name the pictures in the file or with --images")
+    data = content.setdefault("data", {})
+    if isinstance(data, dict) and "path" not in data:
+        if instead is None:
+            raise ConfigError(f"{origin}: data.path is missing: name the pictures in the file or with --images")
+        data["path"] = str(instead)
     options = content.pop("method", {})
+    own = [f"method.{key}" for key in recipe.get("method", {})]
+    try:
+        config = ImageTrainConfig.model_validate({**content, "method": method})
+    except ValidationError as error:
+        raise ConfigError(f"{origin}: {one_line(error, ImageTrainConfig, others=own)}") from None
+    kind = image_method(method)
     try:
         checked = kind.Options.model_validate(options).model_dump(mode="json")
     except ValidationError as error:
-        raise ConfigError(f"{origin}: {one_line(error, prefix='method')}") from None
-    try:
-        config = ImageTrainConfig.model_validate({**content, "method": method, "method_options": checked})
-    except ValidationError as error:
-        raise ConfigError(f"{origin}: {one_line(error)}") from None
-    if ablate is None:
-        return config
-    return config.model_copy(update={"augment": ablated(config.augment, ablate)})
+        others = dotted_keys(ImageTrainConfig)
+        raise ConfigError(f"{origin}: {one_line(error, kind.Options, prefix='method', others=others)}") from None
+    augment = config.augment if ablate is None else ablated(config.augment, ablate)
+    return config.model_copy(update={"method_options": checked, "augment": augment})
 
 
 def read_run_config(out: Path, method: str) -> ImageTrainConfig:
@@ -207,13 +215,15 @@ def read_run_config(out: Path, method: str) -> ImageTrainConfig:
     Raises:
         ConfigError: if there is none, it cannot be read, or it is a run of another method.
     """
+    from twinlens.training.run_records import recorded_config  # noqa: PLC0415 - loads torch
+
     content = recorded_config(out)
     if content.get("method", "clip") != method:
         raise ConfigError(f"{out} is a run of {content.get('method', 'clip')}; it cannot go on as {method}")
     try:
         return ImageTrainConfig.model_validate(content)
     except ValidationError as error:
-        raise ConfigError(f"{out / 'config.json'}: {one_line(error)}") from None
+        raise ConfigError(f"{out / 'config.json'}: {one_line(error, ImageTrainConfig)}") from None
 
 
 def recipe_text(method: str) -> str:
@@ -222,45 +232,5 @@ def recipe_text(method: str) -> str:
     Raises:
         ConfigError: if there is no such method.
     """
-    image_method(method)
+    check_method(method)
     return (resources.files("twinlens.training") / "recipes" / f"{method}.toml").read_text(encoding="utf-8")
-
-
-def _merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
-    """Tables are merged key by key; everything else, lists too, is replaced."""
-    merged = dict(below)
-    for key, value in above.items():
-        old = merged.get(key)
-        both = isinstance(old, Mapping) and isinstance(value, Mapping)
-        merged[key] = _merged(old, value) if both else value  # type: ignore[arg-type]
-    return merged
-
-
-def _given_later(before: Mapping[str, Any], setting: Mapping[str, Any]) -> dict[str, Any]:
-    """A setting over what was given before; epochs would be nothing beside the steps that stood there."""
-    train, new = before.get("train"), setting.get("train")
-    if isinstance(train, Mapping) and isinstance(new, Mapping) and "epochs" in new:
-        before = {**before, "train": {key: value for key, value in train.items() if key != "steps"}}
-    return _merged(before, setting)
-
-
-def _setting(text: str) -> dict[str, Any]:
-    name, equals, value = text.partition("=")
-    parts = [part.strip() for part in name.split(".")]
-    if not equals or not all(parts):
-        raise ConfigError(f"--set takes SECTION.KEY=VALUE, for instance train.batch_size=128; found {text!r}")
-    try:
-        parsed: Any = tomllib.loads(f"value = {value.strip()}")["value"]
-    except tomllib.TOMLDecodeError:
-        parsed = value.strip()
-    for part in reversed(parts):
-        parsed = {part: parsed}
-    return dict(parsed)
-
-
-def _relative_to(content: dict[str, Any], folder: Path) -> dict[str, Any]:
-    for section, key in (("data", "path"), ("data", "images"), ("knn", "test")):
-        table = content.get(section)
-        if isinstance(table, dict) and isinstance(table.get(key), str):
-            content = _merged(content, {section: {key: str(folder / table[key])}})
-    return content

@@ -192,7 +192,7 @@ def config_of_run(out: Path) -> TrainConfig:
     try:
         return TrainConfig.model_validate(content)
     except ValidationError as error:
-        raise ConfigError(f"{out / 'config.json'}: {one_line(error)}") from None
+        raise ConfigError(f"{out / 'config.json'}: {one_line(error, TrainConfig)}") from None
 
 
 def _load(config: TrainConfig, preprocess: PreprocessSpec, out: Path) -> RawPairs:

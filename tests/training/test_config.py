@@ -76,6 +76,28 @@ def test_mistakes_are_told_in_one_line_that_names_the_key(tmp_path: Path, text: 
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("section", "key"),
+    [("data", "path"), ("data", "images"), ("model", "from_checkpoint"), ("hard_negatives", "manifest")],
+)
+def test_an_empty_name_is_not_the_folder_of_the_file(tmp_path: Path, section: str, key: str) -> None:
+    content = {
+        "data": {"source": "captions", "path": "pairs.csv"},
+        "model": {"from_checkpoint": "a.pt"},
+        "hard_negatives": {"manifest": "mined.parquet"},
+    }
+    content[section][key] = ""
+    path = tmp_path / "run.toml"
+    path.write_text(
+        "".join(
+            f"[{name}]\n" + "".join(f'{one} = "{value}"\n' for one, value in table.items())
+            for name, table in content.items()
+        )
+    )
+    with pytest.raises(ConfigError, match=f"{section}.{key}: it names nothing; give a file or a folder"):
+        read_config(path)
+
+
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"no configuration at .*clip\.toml"):
         read_config(tmp_path / "clip.toml")

@@ -80,6 +80,18 @@ def test_of_steps_and_epochs_the_one_given_last_counts(tmp_path: Path) -> None:
     assert read_image_config("random", file, settings=["train.epochs=3"]).train.steps == 0
 
 
+@pytest.mark.parametrize("key", ["data.path", "data.images", "knn.test"])
+def test_an_empty_name_is_not_the_folder_of_the_file(tmp_path: Path, key: str) -> None:
+    section, name = key.split(".")
+    path = tmp_path / "run.toml"
+    path.write_text(f'[{section}]\n{name} = ""\n')
+    message = f"{key}: it names nothing; give a file or a folder"
+    with pytest.raises(ConfigError, match=message):
+        read_image_config("simclr", path, settings=[] if key == "data.path" else ["data.path=photos"])
+    with pytest.raises(ConfigError, match=message):
+        read_image_config("simclr", settings=["data.path=photos", f'{key}=""'])
+
+
 def test_an_ablation_changes_the_views_and_the_digest() -> None:
     whole, crop = (read_image_config("simclr", pictures=PHOTOS, ablate=keep) for keep in (None, Ablation.CROP))
     assert all(view.jitter is None and view.grayscale == 0 and view.blur is None for view in crop.augment.views)
@@ -90,9 +102,9 @@ def test_an_ablation_changes_the_views_and_the_digest() -> None:
 @pytest.mark.parametrize(
     ("content", "settings", "message"),
     [
-        ("[data]\npath = 'a'\n[train]\nbatchsize = 3", [], "unknown key train.batchsize"),
-        ("[data]\npath = 'a'\n[method]\ntau = 3", [], "unknown key method.tau"),
-        ("[data]\npath = 'a'\n[metod]\ntau = 3", [], "unknown key metod"),
+        ("[data]\npath = 'a'\n[train]\nbatchsize = 3", [], "unknown key train.batchsize; perhaps train.batch_size"),
+        ("[data]\npath = 'a'\n[method]\ntau = 3", [], "unknown key method.tau$"),
+        ("[data]\npath = 'a'\n[metod]\ntau = 3", [], "unknown key metod; perhaps method, model"),
         ("[data]\npath = 'a'\n[method_options]\ntau = 3", [], "unknown key method_options"),
         ("[train]\nsteps = 3", [], "data.path is missing: name the pictures in the file or with --images"),
         ("data = 3", [], "data: input should be a valid dictionary"),

@@ -69,7 +69,7 @@ def test_a_run_from_a_file_tells_what_it_left_out(
         (["moco", *settings("method.queue_size=8")], "method.queue_size: "),
         (["swav", *settings("method.prototypes=3")], "method.prototypes: 3 prototypes cannot tell the 4 classes"),
         (["byol", *settings("model.timm=resnet81")], "model.timm: timm has no model 'resnet81'; perhaps "),
-        (["simclr", *settings("train.steps=many")], "train simclr: train.steps: input should be a valid integer"),
+        (["simclr", *settings("train.steps=many")], "simclr: train.steps: input should be a valid integer"),
         (["simlcr"], "there is no method 'simlcr'; perhaps simclr"),
         (["mine.toml"], "name the method first: twinlens train clip mine.toml"),
         (["simclr", "missing.toml"], "no configuration at missing.toml"),

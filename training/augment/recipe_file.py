@@ -22,4 +22,4 @@ def read_recipe(path: Path) -> AugmentRecipe:
     try:
         return AugmentRecipe.model_validate(content["augment"])
     except ValidationError as error:
-        raise ConfigError(f"{path}: {one_line(error, prefix='augment')}") from None
+        raise ConfigError(f"{path}: {one_line(error, AugmentRecipe, prefix='augment')}") from None

@@ -6,7 +6,7 @@ import importlib
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from twinlens.training.config import ConfigError
+from twinlens.training.errors import ConfigError
 from twinlens.training.pull.near_names import perhaps
 
 if TYPE_CHECKING:
@@ -30,14 +30,23 @@ IMAGE_METHODS: Mapping[str, str] = {
 }
 
 
-def image_method(name: str) -> type[ImageMethod]:
-    """The class in `training/methods/NAME.py`.
+def check_method(name: str) -> None:
+    """Refuses a name that no method has; it loads none, which takes seconds.
 
     Raises:
         ConfigError: if there is no such method.
     """
     if name not in IMAGE_METHODS:
         raise ConfigError(f"there is no method {name!r}{perhaps(name, IMAGE_METHODS)} (see `twinlens train --help`)")
+
+
+def image_method(name: str) -> type[ImageMethod]:
+    """The class in `training/methods/NAME.py`.
+
+    Raises:
+        ConfigError: if there is no such method.
+    """
+    check_method(name)
     found: type[ImageMethod] = getattr(
         importlib.import_module(f"twinlens.training.methods.{name}"), IMAGE_METHODS[name]
     )

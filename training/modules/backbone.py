@@ -3,40 +3,24 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, Literal
+from typing import Any
 
 import torch
-from pydantic import BaseModel, ConfigDict
 from torch import Tensor, nn
 
 from twinlens.training.config import ConfigError
 from twinlens.training.errors import first_line
+from twinlens.training.modules.backbone_config import BackboneConfig
 from twinlens.training.modules.short_attention import short_attention
 from twinlens.training.modules.small_map_convolution import mend_small_maps
 from twinlens.training.pull.near_names import perhaps
+
+__all__ = ["Backbone", "BackboneConfig", "build_backbone", "features_of_blank"]
 
 # Of the arguments of `timm.create_model`, those that are no choice.
 _FIXED = frozenset(
     {"pretrained", "checkpoint_path", "num_classes", "in_chans", "img_size", "dynamic_img_size", "features_only"}
 )
-
-
-class BackboneConfig(BaseModel):
-    """A timm model as data.
-
-    Attributes:
-        timm: Its name in timm, such as `resnet18` or `vit_tiny_patch16_224`.
-        stem: What stands before a ResNet's blocks: timm's own (`imagenet`: stride 4); `cifar`: one 3x3 convolution of
-            stride 1 and no pooling, as SimCLR and others train on 32-pixel pictures (Chen et al. 2020, appendix B.9);
-            `cifar_stride2`: the same with stride 2, a quarter of the work.
-        arguments: Further arguments of `timm.create_model`, such as `channels`, `layers`, `patch_size` or `depth`.
-    """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    timm: str = "resnet18"
-    stem: Literal["imagenet", "cifar", "cifar_stride2"] = "imagenet"
-    arguments: dict[str, Any] = {}
 
 
 class Backbone(nn.Module):

@@ -9,8 +9,14 @@ _SHOWN = 4
 
 
 def perhaps(name: str, known: Iterable[str]) -> str:
-    """`; perhaps A, B`, or nothing where no name is near: those that are spelt alike, then those that contain it."""
+    """`; perhaps A, B`, or nothing where no name is near."""
+    found = near(name, known)
+    return f"; perhaps {', '.join(found)}" if found else ""
+
+
+def near(name: str, known: Iterable[str]) -> list[str]:
+    """At most four names: those that are spelt alike, then those that contain it."""
     spelt = {each.lower(): each for each in known}
-    near = difflib.get_close_matches(name.lower(), spelt, n=_SHOWN)
-    near += [lower for lower in sorted(spelt) if name.lower() in lower and lower not in near]
-    return f"; perhaps {', '.join(spelt[lower] for lower in near[:_SHOWN])}" if near else ""
+    found = difflib.get_close_matches(name.lower(), spelt, n=_SHOWN)
+    found += [lower for lower in sorted(spelt) if name.lower() in lower and lower not in found]
+    return [spelt[lower] for lower in found[:_SHOWN]]
