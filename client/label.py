@@ -20,15 +20,26 @@ _IN_FLIGHT = 4
 
 @dataclass(slots=True)
 class LabelReport:
-    """How many pictures were labelled, how many failed, and how often each label came first.
+    """What became of the pictures.
 
-    `truncated` holds labels, of those that came back, whose prompts were longer than the model's context.
+    Attributes:
+        labelled: How many were.
+        failed: How many were not.
+        counts: How often each label came first.
+        truncated: Labels, of those that came back, whose prompts were longer than the model's context.
+        most_labels: How many labels came back for a picture, at most.
     """
 
     labelled: int = 0
     failed: int = 0
     counts: Counter[str] = field(default_factory=Counter)
     truncated: set[str] = field(default_factory=set)
+    most_labels: int = 0
+
+    @property
+    def only_label(self) -> str | None:
+        """The label that every picture got alone; None where there were others to choose from."""
+        return next(iter(self.counts), None) if self.most_labels == 1 else None
 
 
 def label_images(
@@ -73,6 +84,7 @@ def label_images(
     batches = split(pictures, lambda _: 0, max_count=_BATCH, max_bytes=1)
     for rows in in_order(work, batches, workers=_IN_FLIGHT):
         sink.write(rows)
+        report.most_labels = max(report.most_labels, *(len(row.labels) for row in rows))
         for row in rows:
             if row.label is None:
                 report.failed += 1

@@ -39,8 +39,9 @@ def label(
         Path | None,
         typer.Option(
             "--examples",
-            metavar="DIR",
-            help="Label by pictures instead of words: a folder with a sub-folder for each label.",
+            metavar="DIR|FILE",
+            help="Label by pictures instead of words: a folder with a sub-folder for each label, or with a "
+            "labels.jsonl; or such a list, whose rows have `image` and `label`.",
         ),
     ] = None,
     examples_collection: Annotated[
@@ -84,7 +85,8 @@ def label(
             "--out",
             "-o",
             metavar="FILE",
-            help="Where the labels go: .parquet, .csv or .jsonl. Default: lines of id, label, probability on stdout.",
+            help="Where the labels go: .parquet, .csv or .jsonl. Default: lines of id, label, probability, cosine on "
+            "stdout.",
         ),
     ] = None,
     template: Annotated[
@@ -168,10 +170,12 @@ def label(
             raise TwinlensError(
                 "INVALID_ARGUMENT", f"no picture in {folder} could be labelled: {report.failed:,} failed"
             )
+        model = client.model().info
     if out is not None and as_json:
         print_json(
             {
                 "out": str(out),
+                "model": f"{model.name}/{model.version}",
                 "labelled": report.labelled,
                 "failed": report.failed,
                 "skipped_files": skipped.files,
@@ -185,6 +189,10 @@ def label(
         )
     elif out is not None:
         print_table(count_table(f"{report.labelled:,} labelled, {report.failed:,} failed: {out}", report.counts))
+    print_line(stderr_console(), f"labelled with {model.name}/{model.version}")
+    only = by.only_label or (report.only_label if top_k != 1 else None)
+    if only is not None and not multi_label:
+        print_line(stderr_console(), f"there is only one label, {only}: every picture gets it, whatever it shows")
     if report.truncated:
         print_line(stderr_console(), f"labels longer than the model reads, which were cut: {len(report.truncated):,}")
     if left_out := passed_over(skipped):
@@ -200,7 +208,9 @@ class _StdoutLines:
     def write(self, rows: Sequence[LabelRow]) -> None:
         for row in rows:
             if row.label is not None:
-                sys.stdout.write(f"{printable(row.id)}\t{printable(row.label)}\t{row.probability:.4f}\n")
+                sys.stdout.write(
+                    f"{printable(row.id)}\t{printable(row.label)}\t{row.probability:.4f}\t{row.cosine:.4f}\n"
+                )
         sys.stdout.flush()
 
 

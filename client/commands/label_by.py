@@ -12,7 +12,7 @@ import typer
 
 from twinlens.client.client import Client
 from twinlens.client.errors import TwinlensError
-from twinlens.client.example_folder import ExampleFolder, read_example_folder
+from twinlens.client.example_files import ExampleFiles, find_examples
 from twinlens.client.prepared_examples import PreparedExamples
 from twinlens.client.sources import Skipped
 from twinlens.client.types import Examples
@@ -31,25 +31,29 @@ class LabelBy:
 
     Attributes:
         labels: Words to choose from; empty where there are examples.
-        folder: Examples of each label.
+        files: Examples of each label.
         options: The other fields of `Examples`; None where there are words.
     """
 
     labels: Sequence[str] = ()
-    folder: ExampleFolder | None = None
+    files: ExampleFiles | None = None
     options: dict[str, Any] | None = None
+
+    @property
+    def only_label(self) -> str | None:
+        """The label, where these words or files have but one; None also where only the server knows."""
+        known = self.labels or list(self.files.pictures if self.files is not None else ())
+        return known[0] if len(known) == 1 else None
 
     def prepare(self, client: Client, say: Callable[[str], None]) -> PreparedExamples | None:
         """Embeds the examples, and says which cannot be used; None where there are none."""
         if self.options is None:
             return None
-        pictures = self.folder.pictures if self.folder is not None else {}
+        pictures = self.files.pictures if self.files is not None else {}
         images = {label: [each.path for each in found] for label, found in pictures.items()}
         prepared = client.prepare_examples(Examples(images=images, **self.options))
-        if self.folder is not None and self.folder.loose:
-            say(f"pictures that lie in no sub-folder of the examples, and so have no label: {self.folder.loose:,}")
-        for label in self.folder.empty if self.folder is not None else ():
-            say(f"no pictures in sub-folder {label}: it is no label")
+        for note in self.files.notes if self.files is not None else ():
+            say(note)
         for error in prepared.errors:
             say(f"not used as an example: {pictures[error.label][error.position].id}: {error.message}")
         return prepared
@@ -110,7 +114,7 @@ def label_by(
         "temperature": temperature,
         "text_weight": text_weight or 0.0,
     }
-    return LabelBy(folder=None if examples is None else read_example_folder(examples, skipped), options=options)
+    return LabelBy(files=None if examples is None else find_examples(examples, skipped), options=options)
 
 
 def _refuse(options: dict[str, Any], why: str) -> None:

@@ -167,6 +167,9 @@ def test_labels_go_to_stdout_where_no_file_is_named(
     label = ("label", pictures, "--labels-file", tmp_path / "labels.txt", *where)
     lines = run(*label).out.splitlines()
     assert lines[0].split("\t")[:2] == ["blue.png", "blue"]
+    probability, cosine = map(float, lines[0].split("\t")[2:])
+    assert 0 <= probability <= 1
+    assert -1 <= cosine <= 1
     assert len(lines) == 4
     rows = [json.loads(line) for line in run(*label, "--json", "--multi-label", "--template", "{}").out.splitlines()]
     assert [row["label"] for row in rows][:3] == ["blue", "green, or so", "red"]

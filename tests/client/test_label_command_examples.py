@@ -46,6 +46,7 @@ def test_a_folder_is_labelled_by_a_folder_of_examples(
         "no pictures in sub-folder empty: it is no label",
         "not used as an example: warm/broken.png: this is not a picture in a format we know",
         "not labelled: sub/broken.png: this is not a picture in a format we know",
+        "labelled with tiny/1",
         "passed over 1 file that is not a picture",
     ]
 
@@ -57,6 +58,7 @@ def test_a_file_of_labels_by_examples_has_the_usual_columns(
     label = ("label", pictures, "--examples", shown, "--bundle", tiny_bundle, "--out", out, "--temperature", 0.05)
     done = run(*label, "--json")
     assert done.json["examples"] == {"used": 3, "failed": 1}
+    assert done.json["model"] == "tiny/1"
     assert done.json["labelled"] == 4
     rows = {row["id"]: row for row in read_back(out)}
     assert [each["label"] for each in rows["red.png"]["labels"]] == ["warm", "cold"]
@@ -116,13 +118,59 @@ def test_a_folder_that_holds_no_examples_is_named_in_one_line(
         return run("label", pictures, "--examples", folder, *local).failed()
 
     assert "no such folder" in label(tmp_path / "nowhere")
-    assert "a sub-folder for each label" in label(pictures / "red.png")
+    assert "a sub-folder for each label, or a .jsonl list" in label(pictures / "red.png")
     (tmp_path / "flat").mkdir()
     (tmp_path / "flat" / "red.png").write_bytes(solid("red"))
     assert "no pictures in sub-folders" in label(tmp_path / "flat")
     (tmp_path / "flat" / "red").mkdir()
     (tmp_path / "flat" / "red" / "broken.png").write_bytes(b"no picture")
     assert "label 'red' has no example that can be used: this is not a picture" in label(tmp_path / "flat")
+
+
+@pytest.mark.parametrize("form", ["{set}", "{set}/labels.jsonl"])
+def test_a_data_set_is_read_by_its_list_of_labels(
+    run: Callable[..., Ran], tiny_bundle: Path, pictures: Path, tmp_path: Path, form: str
+) -> None:
+    data_set = tmp_path / "set"
+    (data_set / "images").mkdir(parents=True)
+    rows: list[dict[str, object]] = []
+    for colour, label in (("red", "warm"), ("yellow", "warm"), ("blue", 7), ("green", -1)):
+        (data_set / "images" / f"{colour}.png").write_bytes(solid(colour))
+        rows.append({"image": f"images/{colour}.png", "label": label})
+    rows += [rows[0], {"image": "images/gone.png", "label": "warm"}, {"image": "images/green.png"}]
+    (data_set / "labels.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows) + "not json\n")
+    done = run("label", pictures, "--examples", form.format(set=data_set), "--bundle", tiny_bundle)
+    found = labels_of(done)
+    assert (found["red.png"], found["blue.png"]) == ("warm", "7")
+    broken, unlabelled, missing = done.err.splitlines()[:3]
+    assert broken.startswith("not used as an example: line 8: it is not JSON")
+    assert unlabelled == "rows of labels.jsonl without an image or a label: 2"
+    assert missing.startswith("not used as an example: images/gone.png: ")
+
+
+def test_a_list_without_labels_is_refused_with_what_would_do(
+    run: Callable[..., Ran], local: tuple[object, ...], pictures: Path
+) -> None:
+    (pictures / "rows.jsonl").write_text('{"image": "red.png", "caption": "red"}\n')
+    line = run("label", pictures, "--examples", pictures / "rows.jsonl", *local).failed()
+    assert "has both `image` and `label`" in line
+
+
+def test_where_there_is_but_one_label_a_line_says_so(
+    run: Callable[..., Ran], where: tuple[object, ...], pictures: Path, tmp_path: Path
+) -> None:
+    told = "there is only one label, hat: every picture gets it, whatever it shows"
+    (tmp_path / "shown" / "hat").mkdir(parents=True)
+    (tmp_path / "shown" / "hat" / "red.png").write_bytes(solid("red"))
+    assert told in run("label", pictures, "--examples", tmp_path / "shown", *where).err.splitlines()
+    assert told in run("label", pictures, "--labels", "hat", *where).err.splitlines()
+    assert "only one label" not in run("label", pictures, "--labels", "hat,shoe", "--top-k", 1, *where).err
+    assert "only one label" not in run("label", pictures, "--labels", "hat", "--multi-label", *where).err
+    (pictures / "rows.jsonl").write_text('{"image": "red.png", "kind": "hat"}\n')
+    assert run("ingest", pictures / "rows.jsonl", "-c", "hats", *where).code == 0
+    assert (
+        told in run("label", pictures, "--examples-collection", "hats", "--label-key", "kind", *where).err.splitlines()
+    )
 
 
 def test_labels_by_a_collection_need_its_data_folder(
