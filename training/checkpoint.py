@@ -154,11 +154,6 @@ def write_payload(path: Path, spec_json: str, model: nn.Module, meta: Checkpoint
         temporary.unlink(missing_ok=True)
 
 
-def checkpoint_of(source: Path) -> Path:
-    """The checkpoint that a file or a run folder names."""
-    return source / CHECKPOINT_FILE if source.is_dir() else source
-
-
 def load_checkpoint(path: Path) -> tuple[DualEncoderSpec, nn.Module, CheckpointMeta]:
     """Reads a checkpoint; nothing in the file is executed (`weights_only=True`).
 

@@ -11,12 +11,13 @@ from pydantic import ValidationError
 from torch import nn
 
 from twinlens.encoders.manifest import PreprocessSpec, TextSpec
-from twinlens.training.checkpoint import DualEncoderSpec, build_model, checkpoint_of, load_checkpoint
+from twinlens.training.checkpoint import DualEncoderSpec, build_model, load_checkpoint
 from twinlens.training.config import ConfigError, ModelConfig
 from twinlens.training.data.vocabulary import learn_tokenizer
 from twinlens.training.image_checkpoint import load_image_checkpoint
 from twinlens.training.modules.backbone import Backbone
 from twinlens.training.modules.positions import spread_positions
+from twinlens.training.run_checkpoint import checkpoint_of
 
 
 @dataclasses.dataclass(frozen=True)

@@ -12,7 +12,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from twinlens.training.checkpoint import checkpoint_of
 from twinlens.training.data.errors import DataError
 from twinlens.training.data.picture_set import PictureSet
 from twinlens.training.data.picture_sources import load_pictures
@@ -24,6 +23,7 @@ from twinlens.training.evaluation.linear_probe import linear_probe
 from twinlens.training.evaluation.low_shot import FineTuning, LowShot, low_shot
 from twinlens.training.image_checkpoint import ImageEncoderSpec, load_image_checkpoint
 from twinlens.training.progress import Report
+from twinlens.training.run_checkpoint import checkpoint_of
 
 SHARES = (0.01, 0.1)
 _HELD_OUT = 0.2

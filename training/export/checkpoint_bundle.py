@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from twinlens.encoders.manifest import Manifest, ScoringRule
-from twinlens.training.checkpoint import CheckpointError, CheckpointMeta, checkpoint_of, load_checkpoint
+from twinlens.training.checkpoint import CheckpointError, CheckpointMeta, load_checkpoint
 from twinlens.training.export.backbone_tower import backbone_tower
 from twinlens.training.export.bundle import About, publish_towers
 from twinlens.training.export.destination import check_destination
@@ -15,6 +15,7 @@ from twinlens.training.export.errors import ExportError
 from twinlens.training.export.open_clip_towers import open_clip_towers, scoring_rule
 from twinlens.training.export.towers import ImageExport, TextExport
 from twinlens.training.image_checkpoint import holds_image_encoder, load_image_checkpoint
+from twinlens.training.run_checkpoint import checkpoint_of
 
 
 def export_checkpoint(
@@ -40,8 +41,8 @@ def export_checkpoint(
         BundleError: if `out` holds another bundle.
     """
     check_destination(out)
-    checkpoint = checkpoint_of(checkpoint)
     try:
+        checkpoint = checkpoint_of(checkpoint)
         towers = _image_encoder(checkpoint) if holds_image_encoder(checkpoint) else _dual_encoder(checkpoint)
     except CheckpointError as error:
         raise ExportError(str(error)) from error

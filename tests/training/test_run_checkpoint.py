@@ -1,0 +1,33 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from twinlens.training.checkpoint import CheckpointError
+from twinlens.training.run_checkpoint import checkpoint_of
+
+
+def test_a_run_stands_for_its_checkpoint_and_a_file_for_itself(tmp_path: Path) -> None:
+    (tmp_path / "checkpoint.pt").touch()
+    (tmp_path / "state.pt").touch()  # left by a run that was killed at its very end
+    assert checkpoint_of(tmp_path) == tmp_path / "checkpoint.pt"
+    assert checkpoint_of(tmp_path / "any.pt") == tmp_path / "any.pt"
+
+
+@pytest.mark.parametrize(
+    ("files", "message"),
+    [
+        (["bundle.json", "image.onnx"], "is a bundle, which cannot be trained or probed; name the run it was made of"),
+        (["config.json", "state.pt"], "is an interrupted run without a checkpoint; let `train --resume` end it first"),
+        (["config.json", "metrics.csv"], "is a run that ended before its checkpoint was written; train anew"),
+        ([], r"no checkpoint at .*run/checkpoint\.pt"),
+    ],
+)
+def test_a_folder_without_a_checkpoint_is_told_by_what_it_holds(files: list[str], message: str, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    run.mkdir()
+    for name in files:
+        (run / name).touch()
+    with pytest.raises(CheckpointError, match=message):
+        checkpoint_of(run)

@@ -1,0 +1,30 @@
+"""The checkpoint that a person means by a run folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from twinlens.encoders.manifest import MANIFEST_NAME
+from twinlens.training.checkpoint import CHECKPOINT_FILE, CheckpointError
+from twinlens.training.run_records import CONFIG_FILE
+from twinlens.training.run_state import STATE_FILE
+
+
+def checkpoint_of(source: Path) -> Path:
+    """The checkpoint that a file or a run folder names.
+
+    Raises:
+        CheckpointError: if the folder holds none; it says what it holds instead.
+    """
+    if not source.is_dir():
+        return source
+    checkpoint = source / CHECKPOINT_FILE
+    if checkpoint.is_file():
+        return checkpoint
+    if (source / MANIFEST_NAME).is_file():
+        raise CheckpointError(f"{source} is a bundle, which cannot be trained or probed; name the run it was made of")
+    if (source / STATE_FILE).is_file():
+        raise CheckpointError(f"{source} is an interrupted run without a checkpoint; let `train --resume` end it first")
+    if (source / CONFIG_FILE).is_file():
+        raise CheckpointError(f"{source} is a run that ended before its checkpoint was written; train anew")
+    raise CheckpointError(f"no checkpoint at {checkpoint}")
