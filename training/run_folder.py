@@ -12,6 +12,7 @@ from typing import Any
 from twinlens.training.checkpoint import CHECKPOINT_FILE
 from twinlens.training.config import ConfigError
 from twinlens.training.csv_rows import keep_rows_until
+from twinlens.training.made_folder import made_folder
 from twinlens.training.run_records import CONFIG_FILE, RECORDS, check_same_run
 from twinlens.training.run_state import STATE_FILE
 
@@ -77,27 +78,6 @@ def check_run_folder(out: Path, config: Mapping[str, Any], *, resume: bool) -> N
         )
     else:
         raise ConfigError(f"{out} is not an empty folder; name a new one for the run")
-
-
-@contextmanager
-def made_folder(out: Path) -> Iterator[None]:
-    """Makes a folder; where nothing comes of it, it goes again, with those above it that were made.
-
-    Raises:
-        ConfigError: if it cannot be made.
-    """
-    missing = [each for each in (out, *out.parents) if not each.exists()]
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ConfigError(f"{out} cannot be made: {error.strerror or error}") from None
-    try:
-        yield
-    except BaseException:
-        with suppress(OSError):  # something lies in it
-            for each in missing:
-                each.rmdir()
-        raise
 
 
 @contextmanager

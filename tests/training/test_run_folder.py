@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from twinlens.training.config import ConfigError
-from twinlens.training.run_folder import made_folder, run_folder
+from twinlens.training.made_folder import made_folder
+from twinlens.training.run_folder import run_folder
 from twinlens.training.run_records import write_records
 
 CONFIG = {"method": "simclr"}

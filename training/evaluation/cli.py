@@ -66,8 +66,8 @@ def probe(
         from twinlens.training.evaluation.probe import SHARES, ProbeRequest
         from twinlens.training.evaluation.probe import probe as run
         from twinlens.training.evaluation.report_folder import read_run, write_report
+        from twinlens.training.made_folder import made_folder
         from twinlens.training.progress import lines_or_bar
-        from twinlens.training.run_folder import made_folder
 
         if out is not None:
             # Now: that a folder cannot be made, or a table not be read, is no news for after minutes of work.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,7 +9,7 @@ from pathlib import Path
 from twinlens.encoders.manifest import ImageTower, Lineage, Manifest, ScoringRule, TextTower, TowerFiles
 from twinlens.encoders.parity import DEFAULT_PARITY_TEXTS, default_parity_images, write_parity
 from twinlens.encoders.publish import BundleDraft, publish
-from twinlens.training.export.destination import check_destination
+from twinlens.training.export.destination import check_destination, room_beside
 from twinlens.training.export.errors import ExportError
 from twinlens.training.export.towers import (
     IMAGE_FILE,
@@ -64,15 +63,12 @@ def publish_towers(
         The manifest as published.
 
     Raises:
-        ExportError: if a tower cannot be exported or does not agree, or the folder is in use.
+        ExportError: if a tower cannot be exported or does not agree, or the folder is in use or on a full disk.
         BundleError: if `destination` holds another bundle.
     """
     check_destination(destination)
-    destination.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(
-        dir=destination.parent, prefix=f".{destination.name}.", ignore_cleanup_errors=True
-    ) as folder:
-        staging = Path(folder) / "bundle"
+    with room_beside(destination) as folder:
+        staging = folder / "bundle"
         staging.mkdir()
         images = default_parity_images() if image is not None else {}
         texts = DEFAULT_PARITY_TEXTS if text is not None else ()

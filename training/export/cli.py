@@ -22,7 +22,9 @@ from twinlens.training.export.variants.options import (
 if TYPE_CHECKING:
     from twinlens.encoders.manifest import Manifest
 
-Out = Annotated[Path, typer.Option("--out", metavar="DIR", help="The bundle's folder: new, or empty.")]
+Out = Annotated[
+    Path, typer.Option("--out", metavar="DIR", help="The bundle's folder: new, empty, or with the same bundle already.")
+]
 Version = Annotated[
     str | None,
     typer.Option("--version", help="The bundle's version; default: DIR's last part if it is a number, or 1."),
@@ -102,6 +104,7 @@ def pull(
         from twinlens.training.pull.source import Choices, parse_source
 
         bundle_name, bundle_version = bundle_name_and_version(name, version, out)
+        _warn_of_another_version(bundle_version, out)
 
         def make(destination: Path) -> Manifest:
             return run(
@@ -137,6 +140,7 @@ def export(
         from twinlens.training.export.checkpoint_bundle import export_checkpoint
 
         bundle_name, bundle_version = bundle_name_and_version(name, version, out)
+        _warn_of_another_version(bundle_version, out)
 
         def make(destination: Path) -> Manifest:
             return export_checkpoint(checkpoint, destination, bundle_name, bundle_version, progress=_progress)
@@ -162,6 +166,16 @@ def bundle_name_and_version(name: str | None, version: str | None, out: Path) ->
     version = version or (folder.name if folder.name.isdecimal() else "1")
     above = folder.parent.name
     return name or (above if folder.name == version and re.match(NAME_PATTERN, above) else None), version
+
+
+def _warn_of_another_version(version: str, out: Path) -> None:
+    folder = out.absolute().name
+    if folder.isdecimal() and folder != version:
+        typer.echo(
+            f"warning: the bundle is of version {version}, and a model repository finds it only in a folder of that "
+            f"name, not in {folder}",
+            err=True,
+        )
 
 
 def _progress(line: str) -> None:

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
+import os
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +15,7 @@ from tests.training.export.conftest import DIMENSION, TinyImage
 from twinlens.encoders.encoder import Encoder
 from twinlens.encoders.errors import BundleError
 from twinlens.encoders.manifest import Lineage, ScoringRule
+from twinlens.training.export import bundle
 from twinlens.training.export.agreement import row_cosines
 from twinlens.training.export.bundle import About, publish_towers
 from twinlens.training.export.errors import ExportError
@@ -58,6 +61,19 @@ def test_towers_of_different_dimension_are_refused_and_nothing_is_left(
     wide = dataclasses.replace(image_tower, module=TinyImage(DIMENSION + 1).eval())
     with pytest.raises(ExportError, match="same dimension"):
         publish_towers(wide, text_tower, ABOUT, tmp_path / "bundle")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_full_disk_names_the_bundle_and_leaves_nothing(
+    image_tower: ImageExport, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))  # as writes do, which name no file
+
+    monkeypatch.setattr(bundle, "write_parity", full)
+    out = tmp_path / "models/tiny/1"
+    with pytest.raises(ExportError, match=f"^cannot write {out}: No space left on device$"):
+        publish_towers(image_tower, None, ABOUT, out)
     assert list(tmp_path.iterdir()) == []
 
 

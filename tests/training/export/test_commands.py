@@ -63,3 +63,17 @@ def test_a_folder_is_taken_as_it_is_written_from_where_one_is(tmp_path: Path, mo
     (tmp_path / "scenes").mkdir()
     monkeypatch.chdir(tmp_path / "scenes")
     assert bundle_name_and_version(None, None, Path("3")) == ("scenes", "3")
+
+
+@pytest.mark.parametrize(
+    ("out", "version", "warned"), [("mine/2", "3", True), ("mine/2", "2", False), ("mine/new", "3", False)]
+)
+def test_a_folder_of_another_version_is_warned_of(
+    out: str, version: str, warned: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["export", "none.pt", "--out", str(tmp_path / out), "--version", version]) == 1
+    *before, _ = capsys.readouterr().err.splitlines()
+    line = (
+        "warning: the bundle is of version 3, and a model repository finds it only in a folder of that name, not in 2"
+    )
+    assert before == ([line] if warned else [])

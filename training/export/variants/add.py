@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
-import tempfile
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +13,7 @@ from twinlens.encoders.encoder import Encoder, tower_files
 from twinlens.encoders.manifest import NAME_PATTERN, Manifest, Precision, TowerFiles
 from twinlens.encoders.publish import BundleDraft, publish
 from twinlens.encoders.runtime import Tower
+from twinlens.training.export.destination import room_beside
 from twinlens.training.export.errors import ExportError
 from twinlens.training.export.variants.calibration import CalibrationData
 from twinlens.training.export.variants.enough import refuse_too_little
@@ -71,7 +70,7 @@ def add_variants(
     manifest = read_manifest(bundle)
     refuse_too_little(calibration, image=manifest.image is not None, text=manifest.text is not None)
     encoder = Encoder.load(bundle, provider="cpu")
-    with _room_beside(out) as folder:
+    with room_beside(out) as folder:
         scratch, staging = folder / "scratch", folder / "bundle"
         scratch.mkdir()
         say(f"preparing {len(calibration.photos)} pictures and what else there is")
@@ -85,17 +84,6 @@ def add_variants(
         _stage(bundle, manifest, staging, outcomes, scratch)
         draft = _draft(manifest, outcomes, samples, version or manifest.version)
         return VariantReport(tuple(outcomes), publish(draft, staging, out), samples.unreadable)
-
-
-@contextmanager
-def _room_beside(out: Path) -> Iterator[Path]:
-    """A folder beside `out`, until the block ends."""
-    try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=out.parent, prefix=f".{out.name}.", ignore_cleanup_errors=True) as folder:
-            yield Path(folder)
-    except OSError as error:  # also of copies into it, which name what they copy
-        raise ExportError(f"cannot write {out}: {error.strerror or error}") from error
 
 
 def refuse_used(out: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from twinlens.training.errors import TrainingRoomError, first_line
+from twinlens.training.export.destination import room_beside
 
 if TYPE_CHECKING:
     from twinlens.encoders.manifest import Manifest
@@ -102,9 +102,8 @@ def with_variants(
     refuse_used(out)
     data = read_calibration(asked.photos or (), asked.texts, asked.labels or ())
     refuse_too_little(data, image=bool(asked.photos) or not perhaps_without_images)
-    out.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=out.parent, prefix=f".{out.name}.", ignore_cleanup_errors=True) as folder:
-        plain = Path(folder) / out.name
+    with room_beside(out) as folder:
+        plain = folder / out.name
         make(plain)
         try:
             say = partial(typer.echo, err=True)
