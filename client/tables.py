@@ -9,7 +9,7 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from twinlens.client.types import Classification, Collection, Hit, Item
+from twinlens.client.types import Classification, Collection, Hit, Item, ModelInfo
 from twinlens.printable import printable
 
 if TYPE_CHECKING:
@@ -89,16 +89,24 @@ def count_table(title: str, counts: Mapping[str, int]) -> Table:
     return table
 
 
-def collection_table(collections: Sequence[Collection]) -> Table:
-    """One row a collection: its counts and its space."""
-    table = _table("Collections")
+def collection_table(title: str, collections: Sequence[Collection], model: ModelInfo) -> Table:
+    """One row a collection: its counts and its space.
+
+    Args:
+        title: Heading of the table.
+        collections: What the server has.
+        model: The one it serves: a space that is this model's is told by its name, too.
+    """
+    table = _table(title)
     for name in ("id", "items", "pictures", "captions", "dimension", "space", "computed by", "created"):
         table.add_column(name, justify="right" if name in {"items", "pictures", "captions", "dimension"} else "left")
     for each in collections:
         counts = (each.item_count, each.image_vector_count, each.text_vector_count, each.dimension)
         created = f"{each.create_time:%Y-%m-%d %H:%M} UTC"
         variants = "; ".join(each.variants)
-        table.add_row(_plain(each.id), *(f"{count:,}" for count in counts), each.space_id[:12], variants, created)
+        whose = f" ({model.name}/{model.version})" if each.space_id == model.space_id else ""
+        space = _plain(each.space_id[:12] + whose)
+        table.add_row(_plain(each.id), *(f"{count:,}" for count in counts), space, _plain(variants), created)
     return table
 
 

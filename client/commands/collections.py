@@ -30,11 +30,11 @@ Name = Annotated[str, typer.Argument(metavar="NAME", help="The collection's id."
 def list_(server: Server = None, local: Local = None, bundle: Bundle = None, as_json: AsJson = False) -> None:
     """List the collections."""
     with connect(server, local, bundle) as client:
-        found = client.list_collections()
+        found, model = client.list_collections(), client.model().info
     if as_json:
         print_json({"collections": found})
     elif found:
-        print_table(collection_table(found))
+        print_table(collection_table("Collections", found, model))
     else:
         typer.echo("no collections")
 
@@ -45,11 +45,11 @@ def show(
 ) -> None:
     """Show a collection's counts and the space of its vectors."""
     with connect(server, local, bundle) as client:
-        found = client.get_collection(name)
+        found, model = client.get_collection(name), client.model().info
     if as_json:
         print_json(found)
     else:
-        print_table(collection_table([found]))
+        print_table(collection_table(f"Collection {name}", [found], model))
 
 
 @collections.command()

@@ -10,7 +10,7 @@ import typer
 
 from twinlens.client.client import Client
 from twinlens.client.commands.options import AsJson, Bundle, CollectionName, Local, Server
-from twinlens.client.commands.output import passed_over, print_json
+from twinlens.client.commands.output import count_of, passed_over, print_json
 from twinlens.client.connect import connect
 from twinlens.client.errors import TwinlensError
 from twinlens.client.ingest import IngestReport
@@ -25,7 +25,7 @@ def ingest(
         typer.Argument(
             metavar="SOURCE",
             help="A folder, read recursively, or a .jsonl file whose rows have `image` (a path relative to the file), "
-            "`caption` (or `text`), or both, and optionally `id`, `uri`, `metadata`.",
+            "`caption` (or `text`), or both, and optionally `id`, `uri`, `metadata`; other keys become metadata.",
         ),
     ],
     collection: CollectionName,
@@ -39,9 +39,10 @@ def ingest(
 ) -> None:
     """Store the pictures of SOURCE in a collection, which is created if it is missing.
 
-    Ids are the paths below the folder, or the ids given; of rows that share an id the last stays. To run it again is
-    safe: items of a known id are replaced, unchanged ones passed over. Items whose pictures are gone stay (see
-    `twinlens collections remove`). Items that fail are listed; the exit code is 0 if at least one is stored, or was.
+    Ids are the paths below the folder, or the ids given; of rows that share an id the last stays, so several captions
+    of one picture need an `id` each. To run it again is safe: items of a known id are replaced, unchanged ones passed
+    over. Items whose pictures are gone stay (see `twinlens collections remove`). Items that fail are listed; the exit
+    code is 0 if at least one is stored, or was.
     """
     skipped = Skipped()
     rows = read_source(source, skipped)
@@ -95,13 +96,15 @@ def _ensure(client: Client, collection: str) -> tuple[bool, int]:
 
 
 def _summary(collection: str, report: IngestReport, created: bool, held: int) -> str:
-    parts = [f"{report.stored:,} stored"]
+    shared = held < report.stored + report.unchanged  # ids: more rows were stored than there are items
+    parts = [f"{count_of(report.stored, 'row', 'rows')} stored" if shared else f"{report.stored:,} stored"]
     if report.unchanged:
         parts.append(f"{report.unchanged:,} unchanged")
     if report.failed:
         parts.append(f"{report.failed:,} failed")
     if report.truncated:
         parts.append(f"{report.truncated:,} captions longer than the model reads")
-    if held < report.stored + report.unchanged:
-        parts.append(f"{held:,} items in all, for rows that share an id replace each other")
+    if shared:
+        items = count_of(held, "item", "items")
+        parts.append(f"{items} in all: rows that share an id replace each other, so give each an `id` to keep it")
     return f"{collection}{' (new)' if created else ''}: {', '.join(parts)}"

@@ -224,7 +224,9 @@ def test_collections_are_made_listed_shown_and_deleted(
     ]
     assert "photos" in run("collections", "list", *where).out
     assert run("collections", "show", "photos", "--json", *where).json["item_count"] == 4
-    assert "photos" in run("collections", "show", "photos", *where).out
+    shown = run("collections", "show", "photos", *where).out
+    assert shown.splitlines()[0].strip() == "Collection photos"
+    assert "(tiny/1)" in shown
     items = [json.loads(line) for line in run("collections", "items", "photos", "--json", *where).out.splitlines()]
     assert [item["id"] for item in items] == ["blue.png", "green.png", "red.png", "sub/yellow.jpg"]
     limited = run("collections", "items", "photos", "--limit", 1, *where).out
@@ -264,7 +266,12 @@ def test_rows_that_share_an_id_are_told_from_items(
     source.write_text("\n".join(json.dumps(row) for row in rows))
     done = run("ingest", source, "--collection", "walls", *where)
     assert done.code == 0
-    assert "1 items in all" in done.out
+    assert done.out == (
+        "walls (new): 3 rows stored, 1 item in all: rows that share an id replace each other, so give each an `id` to "
+        "keep it\n"
+    )
+    source.write_text("\n".join(json.dumps({**row, "id": str(i)}) for i, row in enumerate(rows)))
+    assert run("ingest", source, "--collection", "kept", *where).out == "kept (new): 3 stored\n"
     assert run("collections", "get", "walls", "red.png", *where).json["caption"] == "red"
 
 

@@ -11,7 +11,7 @@ from PIL import Image
 from rich.console import Console
 
 from tests.support.pictures import COLOURS, solid
-from twinlens.client import Classification, Collection, Hit, ItemError, LabelScore
+from twinlens.client import Classification, Collection, Hit, ItemError, LabelScore, ModelInfo
 from twinlens.client.contact_sheet import contact_sheet
 from twinlens.client.progress import progress
 from twinlens.client.tables import collection_table, count_table, hit_table, label_table
@@ -144,4 +144,15 @@ def test_progress_on_a_terminal_is_a_bar_that_learns_the_total(monkeypatch: pyte
 def test_a_table_of_collections_shows_what_computed_their_vectors() -> None:
     variants = ("image int8 on cpu", "image fp32 on cpu")
     made = Collection("photos", "s" * 64, 8, 3, 2, 1, datetime(2026, 1, 1, tzinfo=UTC), variants)
-    assert "image int8 on cpu; image fp32 on cpu" in shown(collection_table([made]), width=200)
+    model = ModelInfo("tiny", "1", "s" * 64, 8, has_image_tower=True, has_text_tower=True)
+    assert "image int8 on cpu; image fp32 on cpu" in shown(collection_table("T", [made], model), width=200)
+
+
+def test_a_table_of_collections_names_the_model_whose_space_it_is() -> None:
+    created = datetime(2026, 1, 1, tzinfo=UTC)
+    of = [Collection(name, name * 64, 8, 3, 2, 1, created) for name in ("a", "b")]
+    model = ModelInfo("tiny", "1", "a" * 64, 8, has_image_tower=True, has_text_tower=True)
+    text = shown(collection_table("Collection a", of, model), width=200)
+    assert "Collection a" in text
+    assert f"{'a' * 12} (tiny/1)" in text
+    assert f"{'b' * 12} (" not in text
