@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import click
 import typer
 
+from twinlens.printable import printable
 from twinlens.training.augment.ablation import Ablation
 from twinlens.training.command_line import for_people, named_path
 from twinlens.training.config import ConfigError
@@ -79,7 +80,7 @@ def preview(
     for line in describe(recipe):
         typer.echo(line)
     for line in left_out(found.unreadable):
-        typer.echo(line, err=True)
+        typer.echo(printable(line), err=True)
     typer.echo(f"{out}: {len(found)} picture(s), {sheet.width} x {sheet.height} pixels")
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from twinlens.client.commands.options import AsJson
+from twinlens.printable import printable
 from twinlens.training.command_line import for_people, named_path
 
 if TYPE_CHECKING:
@@ -100,7 +101,7 @@ def _tell(result: ProbeResult, out: Path | None) -> None:
     from twinlens.training.evaluation.report import measures
 
     for line in left_out(result.unreadable):
-        typer.echo(line, err=True)
+        typer.echo(printable(line), err=True)
     table = Table("measure", "value")
     for name, value in measures(result):
         table.add_row(name, value)

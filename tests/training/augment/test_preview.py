@@ -55,6 +55,14 @@ def test_the_sheet_shows_what_a_run_with_the_same_seed_would_see() -> None:
     assert not np.array_equal(sheets[0], sheets[2])
 
 
+def test_the_name_of_a_picture_left_out_is_shown_escaped(preview: Preview, folder: Path, tmp_path: Path) -> None:
+    (folder / "\x1b[31mred.png").write_bytes(b"no picture")
+    code, _, wrong = preview("simclr", "--images", folder, "--out", tmp_path / "sheet.png")
+    assert code == 0
+    assert r"the first is \x1b[31mred.png: " in wrong
+    assert "\x1b" not in wrong
+
+
 @pytest.mark.parametrize("extra", [[], ["--exact"], ["--ablate", "crop"]])
 def test_the_command_writes_a_sheet_and_says_what_is_done(
     preview: Preview, folder: Path, tmp_path: Path, extra: list[str]
