@@ -15,6 +15,7 @@ from twinlens.training.config import ConfigError
 from twinlens.training.export.cli import export, pull, starter
 from twinlens.training.methods.registry import IMAGE_METHODS
 from twinlens.training.ranks import ALONE, launched_ranks
+from twinlens.training.train_arguments import check_arguments
 
 if TYPE_CHECKING:
     from twinlens.training.train import TrainResult
@@ -58,6 +59,12 @@ def train(
         Ablation | None,
         typer.Option("--ablate", help="Keep only this of the augmentation, as the papers' ablations do."),
     ] = None,
+    show_config: Annotated[
+        bool,
+        typer.Option(
+            "--show-config", help="Train nothing: print the whole configuration as a file, with all defaults."
+        ),
+    ] = False,
     resume: Annotated[
         bool,
         typer.Option("--resume", help="Go on with the interrupted run in --out; its own configuration is taken."),
@@ -67,16 +74,21 @@ def train(
     """Train an encoder: a dual encoder on captions (clip), or an image encoder on pictures alone.
 
     Writes a run folder with a checkpoint, which `twinlens export` turns into a bundle.
-    --images, --set and --ablate are for methods on pictures alone; clip takes all from its file.
+    clip needs a file, which names its data; --images and --ablate are for methods on pictures alone.
+    `twinlens train METHOD --show-config` lists every setting; the reference tells what each means.
     """
     from twinlens.client.commands.output import print_json
 
     with for_people():
+        check_arguments(method, config, images, ablate, needs_file=show_config or not resume)
+        if show_config:
+            typer.echo(_shown(method, config, images, settings or (), ablate), nl=False)
+            return
         if out is None:
             raise ConfigError("name the run folder with --out")
         result: TrainResult | ImageTrainResult
         if method == "clip":
-            result = _train_clip(config, out, images, settings, ablate, resume=resume)
+            result = _train_clip(config, out, settings or (), resume=resume)
         else:
             result = _train_images(method, config, out, images, settings or (), ablate, resume=resume)
     if not launched_ranks().is_first:
@@ -89,28 +101,18 @@ def train(
     typer.echo(f"{result.checkpoint}: {result.told()}")
 
 
-def _train_clip(
-    config: Path | None,
-    out: Path,
-    images: Path | None,
-    settings: list[str] | None,
-    ablate: Ablation | None,
-    *,
-    resume: bool,
-) -> TrainResult:
-    if images is not None or settings or ablate is not None:
-        raise ConfigError("--images, --set and --ablate are for methods on pictures alone; clip takes a file")
+def _train_clip(config: Path | None, out: Path, settings: Sequence[str], *, resume: bool) -> TrainResult:
     if launched_ranks() != ALONE:
         raise ConfigError("clip trains in one process: start it without torchrun")
+    if config is None and settings:
+        raise ConfigError("--resume alone takes all of the configuration from the run: leave --set out")
     from twinlens.training.config import read_config
+
+    settings_of_run = None if config is None else read_config(config, settings)
     from twinlens.training.train import config_of_run
 
-    if config is not None:
-        settings_of_run = read_config(config)
-    elif resume:
+    if settings_of_run is None:
         settings_of_run = config_of_run(out)
-    else:
-        raise ConfigError("clip takes a file: twinlens train clip FILE.TOML (an example is docs/examples/clip.toml)")
     from twinlens.training.progress import lines_or_bar
     from twinlens.training.train import train as run
 
@@ -128,8 +130,6 @@ def _train_images(
     *,
     resume: bool,
 ) -> ImageTrainResult:
-    if method.endswith(".toml"):
-        raise ConfigError(f"name the method first: twinlens train clip {method}")
     from twinlens.training.image_config import read_image_config, read_run_config
 
     if resume and config is None and images is None and not settings and ablate is None:
@@ -142,6 +142,17 @@ def _train_images(
     return train_images(
         settings_of_run, out, lambda steps: lines_or_bar(f"training {method}", steps), resume=resume, say=_say
     )
+
+
+def _shown(
+    method: str, config: Path | None, images: Path | None, settings: Sequence[str], ablate: Ablation | None
+) -> str:
+    from twinlens.training.show_config import shown_config, shown_image_config
+
+    if method != "clip":
+        return shown_image_config(method, config, pictures=images, settings=settings, ablate=ablate)
+    assert config is not None  # noqa: S101 - checked
+    return shown_config(config, settings)
 
 
 def _say(line: str) -> None:

@@ -16,6 +16,7 @@ from twinlens.training.errors import ConfigError
 from twinlens.training.known_keys import perhaps_key
 
 __all__ = [
+    "PATHS",
     "CaptionsData",
     "ConfigError",
     "Frozen",
@@ -31,7 +32,8 @@ __all__ = [
     "read_toml",
 ]
 
-_PATHS = (
+# Section and key of what is a path.
+PATHS = (
     ("data", "path"),
     ("data", "images"),
     ("model", "from_checkpoint"),
@@ -108,18 +110,22 @@ class ModelConfig(Frozen):
         given = [name for name in ("open_clip", "config", "from_checkpoint") if getattr(self, name) is not None]
         if len(given) != 1:
             raise ValueError(f"give exactly one of open_clip, config, from_checkpoint (found: {len(given)})")
-        kept = {"vocabulary_size", "position_std", "mean", "std"} & self.model_fields_set
+        kept = {"vocabulary_size", "position_std", "mean", "std"} & self._chosen()
         if self.from_checkpoint is not None and kept:
             raise ValueError(f"{min(kept)} is for a model from scratch; a checkpoint keeps its own")
         if self.image_checkpoint is not None:
             if self.from_checkpoint is not None:
                 raise ValueError("from_checkpoint has an image tower already; leave image_checkpoint out")
-            own = {"position_std", "mean", "std"} & self.model_fields_set
+            own = {"position_std", "mean", "std"} & self._chosen()
             if own:
                 raise ValueError(f"{min(own)} is for an image tower from scratch; image_checkpoint keeps its own")
             if self.config is not None and self.config.get("vision_cfg"):
                 raise ValueError("config.vision_cfg is for an image tower from scratch; image_checkpoint has its own")
         return self
+
+    def _chosen(self) -> set[str]:
+        """Keys of other values than the defaults; a recorded configuration holds these, too."""
+        return {name for name, field in type(self).model_fields.items() if getattr(self, name) != field.default}
 
 
 class RunConfig(Frozen):
@@ -130,7 +136,7 @@ class RunConfig(Frozen):
         precision: bf16 keeps the weights in fp32 and computes in bfloat16.
         state_every: Write the state from which a run goes on (`--resume`) every so many steps, besides when it is
             interrupted; 0: only then.
-        threads: Of torch; None leaves it alone.
+        threads: Of torch, at most 1,024; None leaves it alone.
     """
 
     steps: int = Field(default=1000, ge=1)
@@ -142,7 +148,7 @@ class RunConfig(Frozen):
     seed: int = Field(default=0, ge=0, lt=2**32)
     log_every: int = Field(default=20, ge=1)
     state_every: int = Field(default=500, ge=0)
-    threads: int | None = Field(default=None, ge=1)
+    threads: int | None = Field(default=None, ge=1, le=1024)
 
 
 class HardNegativesConfig(Frozen):
@@ -192,7 +198,7 @@ def read_config(path: Path, settings: Sequence[str] = ()) -> TrainConfig:
     Raises:
         ConfigError: if it is missing, not TOML, has an unknown key or a value out of range.
     """
-    content = with_settings(relative_to(read_toml(path), path.parent, _PATHS), settings)
+    content = with_settings(relative_to(read_toml(path), path.parent, PATHS), settings)
     try:
         return TrainConfig.model_validate(content)
     except ValidationError as error:

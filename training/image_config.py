@@ -22,7 +22,8 @@ from twinlens.training.modules.backbone_config import BackboneConfig
 if TYPE_CHECKING:
     from twinlens.training.methods.image_method import MethodOptions
 
-_PATHS = (("data", "path"), ("data", "images"), ("knn", "test"))
+# Section and key of what is a path.
+PATHS = (("data", "path"), ("data", "images"), ("knn", "test"))
 
 _Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 _Finite = Annotated[float, Field(allow_inf_nan=False)]
@@ -93,7 +94,7 @@ class ImageRunConfig(Frozen):
         augmentation: `batched` (tensor code for the whole batch) or `exact` (torchvision, picture by picture).
         state_every: Write the state from which a run goes on (`--resume`) every so many steps, besides when it is
             interrupted; 0: only then.
-        threads: Of torch; None leaves it alone.
+        threads: Of torch, at most 1,024; None leaves it alone.
     """
 
     steps: int | None = Field(default=None, ge=0)
@@ -110,7 +111,7 @@ class ImageRunConfig(Frozen):
     seed: int = Field(default=0, ge=0, lt=2**32)
     log_every: int = Field(default=20, ge=1)
     state_every: int = Field(default=500, ge=0)
-    threads: int | None = Field(default=None, ge=1)
+    threads: int | None = Field(default=None, ge=1, le=1024)
 
 
 class KnnConfig(Frozen):
@@ -181,7 +182,7 @@ def read_image_config(
         ConfigError: if a file is missing or not TOML, or a key is unknown or a value out of range; it names the key.
     """
     recipe = tomllib.loads(recipe_text(method))
-    given = {} if path is None else relative_to(read_toml(path), path.parent, _PATHS)
+    given = {} if path is None else relative_to(read_toml(path), path.parent, PATHS)
     if pictures is not None:
         given = merged(given, {"data": {"path": str(pictures)}})
     content = merged(recipe, with_settings(given, settings))

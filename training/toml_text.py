@@ -17,6 +17,9 @@ def toml_text(content: Mapping[str, Any]) -> str:
     """
     lines: list[str] = []
     for section, keys in content.items():
+        if keys is None:
+            lines += ["", f"# [{_key(section)}] is not set"]
+            continue
         lines += ["", f"[{_key(section)}]", *_section(section, keys)]
     return "\n".join(lines[1:]) + "\n"
 

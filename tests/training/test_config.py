@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from twinlens.training.config import CaptionsData, ConfigError, ScenesData, read_config
+from twinlens.training.config import CaptionsData, ConfigError, ScenesData, TrainConfig, read_config
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "docs" / "examples"
 MINIMAL = '[data]\nsource = "scenes"\n[model]\nopen_clip = "RN50"\n'
@@ -19,6 +19,12 @@ def written(folder: Path, text: str) -> Path:
 @pytest.mark.parametrize(("name", "data"), [("clip.toml", ScenesData), ("clip-captions.toml", CaptionsData)])
 def test_the_examples_are_valid(name: str, data: type) -> None:
     assert isinstance(read_config(EXAMPLES / name).data, data)
+
+
+@pytest.mark.parametrize("name", ["clip", "clip-captions", "clip-from-images"])
+def test_a_recorded_configuration_reads_back_as_it_was(name: str) -> None:
+    config = read_config(EXAMPLES / f"{name}.toml")
+    assert TrainConfig.model_validate_json(config.model_dump_json()) == config
 
 
 def test_paths_are_relative_to_the_file(tmp_path: Path) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -10,6 +12,9 @@ import pytest
 from tests.support.drawn_pictures import write_classes
 from tests.support.small_image_runs import SMALL_RESNET
 from twinlens.__main__ import main
+from twinlens.training.augment.ablation import Ablation
+from twinlens.training.config import CaptionsData, read_config
+from twinlens.training.image_config import read_image_config
 
 SMALL = (*SMALL_RESNET, "augment.size=32", "train.batch_size=8", "train.steps=2", "train.state_every=1")
 
@@ -73,7 +78,6 @@ def test_a_run_from_a_file_tells_what_it_left_out(
         (["simlcr"], "there is no method 'simlcr'; perhaps simclr"),
         (["mine.toml"], "name the method first: twinlens train clip mine.toml"),
         (["simclr", "missing.toml"], "no configuration at missing.toml"),
-        (["clip", *settings("train.steps=3")], "--images, --set and --ablate are for methods on pictures alone"),
         (["simclr", "--resume"], "{out} holds no run to go on with"),
     ],
 )
@@ -101,6 +105,77 @@ def test_an_empty_name_is_not_the_current_folder(
     told = capsys.readouterr().err
     assert told.startswith(f"twinlens: Invalid value for '{command[-1]}': it names nothing; give a file or a folder")
     assert not (tmp_path / "out.png").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (["--images", "."], "--images and --ablate are for methods on pictures alone; clip's file names its data"),
+        (["mine.toml", "--ablate", "crop"], "--images and --ablate are for methods on pictures alone"),
+        ([], "clip takes a file (an example is docs/examples/clip.toml)"),
+        (["--show-config"], "clip takes a file"),
+    ],
+)
+def test_what_clip_cannot_take_is_wrong_usage(
+    arguments: list[str], line: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["train", "clip", *arguments, "--out", str(tmp_path / "run")]) == 2
+    told = capsys.readouterr().err
+    assert told.startswith(f"twinlens: {line}")
+    assert told.endswith("(see `twinlens train --help`)\n")
+
+
+def test_mistakes_are_told_before_torch_is_loaded(tmp_path: Path) -> None:
+    mistakes = (
+        ["simlcr", "--images", "."],
+        ["simclr", "--images", "nowhere"],
+        ["simclr", "missing.toml"],
+        ["simclr", "--images", ".", "--set", "train.step=5"],
+        ["simclr", "--images", ".", "--set", "train.steps=many"],
+        ["simclr"],
+        ["clip", "missing.toml"],
+        ["clip", "wrong.toml"],
+    )
+    (tmp_path / "wrong.toml").write_text("[train]\nstep = 3\n")
+    code = (
+        "import sys\nfrom twinlens.__main__ import main\n"
+        f"codes = [main(['train', *each, '--out', 'run']) for each in {mistakes!r}]\n"
+        "sys.exit(codes != [1] * len(codes) or 'torch' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("\n") == len(mistakes)
+
+
+def test_a_configuration_that_is_shown_gives_the_same_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    given = settings(*SMALL, "data.path=photos", "knn.test=held-out", "method.temperature=0.3")
+    assert main(["train", "simclr", *given, "--ablate", "both", "--show-config"]) == 0
+    file = tmp_path / "shown" / "mine.toml"
+    file.parent.mkdir()
+    file.write_text(capsys.readouterr().out)
+    config = read_image_config("simclr", file)
+    assert config == read_image_config(
+        "simclr",
+        pictures=Path("photos").absolute(),
+        settings=[*SMALL, f"knn.test={Path('held-out').absolute()}", "method.temperature=0.3"],
+        ablate=Ablation.BOTH,
+    )
+    assert main(["train", "byol", "--show-config"]) == 0
+    assert "[data]\n# path is not set\n" in capsys.readouterr().out
+
+
+def test_settings_go_over_the_file_of_clip(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    example = Path(__file__).parents[2] / "docs/examples/clip-captions.toml"
+    changed = settings("train.steps=7", "data.limit=5", "data.path=mine.csv")
+    assert main(["train", "clip", str(example), *changed, "--show-config"]) == 0
+    file = tmp_path / "mine.toml"
+    file.write_text(capsys.readouterr().out)
+    config = read_config(file)
+    assert isinstance(config.data, CaptionsData)
+    assert (config.train.steps, config.data.limit, config.data.path) == (7, 5, Path("mine.csv").absolute())
+    assert config.model == read_config(example).model
+    assert main(["train", "clip", "--resume", "--out", str(tmp_path), *changed]) == 1
+    assert "--resume alone takes all of the configuration from the run: leave --set out" in capsys.readouterr().err
 
 
 def test_a_run_needs_its_folder_and_its_pictures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
