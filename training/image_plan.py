@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal
-
-import torch
 
 from twinlens.encoders.manifest import Lineage, PreprocessSpec
 from twinlens.training.checkpoint import CheckpointMeta
@@ -18,6 +15,7 @@ from twinlens.training.image_config import ImageTrainConfig
 from twinlens.training.methods.image_method import ImageMethod
 from twinlens.training.methods.run_plan import RunPlan
 from twinlens.training.opening_line import opening_line
+from twinlens.training.precision import precision_of
 from twinlens.training.ranks import Ranks
 from twinlens.training.run_records import PACKAGES
 from twinlens.training.versions import versions
@@ -143,15 +141,6 @@ def opening(config: ImageTrainConfig, pictures: PictureSet, plan: RunPlan, start
         threads=config.train.threads,
         ranks=ranks,
     )
-
-
-def precision_of(asked: Literal["auto", "fp32", "bf16"]) -> Literal["fp32", "bf16"]:
-    """`auto` is bf16 where the processor computes in it, for elsewhere it is emulated and slow."""
-    if asked != "auto":
-        return asked
-    if torch.cuda.is_available():
-        return "bf16" if torch.cuda.is_bf16_supported(including_emulation=False) else "fp32"
-    return "bf16" if torch.cpu.get_capabilities().get("avx512_bf16") else "fp32"
 
 
 def preprocess_of(config: ImageTrainConfig) -> PreprocessSpec:

@@ -29,7 +29,6 @@ from twinlens.training.image_plan import (
     meta_of_run,
     opening,
     plan_of,
-    precision_of,
     preprocess_of,
     spec_of,
 )
@@ -40,6 +39,7 @@ from twinlens.training.methods.registry import image_method
 from twinlens.training.methods.run_plan import RunPlan
 from twinlens.training.modules.backbone import Backbone, build_backbone
 from twinlens.training.modules.global_batch_norm import share_batch_norm
+from twinlens.training.precision import precision_of
 from twinlens.training.progress import Report, Say, silent
 from twinlens.training.ranks import Ranks, launched_ranks
 from twinlens.training.run_folder import (

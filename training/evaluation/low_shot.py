@@ -22,6 +22,7 @@ from twinlens.training.evaluation.knn import accuracy
 from twinlens.training.evaluation.labelled import Labelled, stratified
 from twinlens.training.evaluation.linear_probe import fit_linear
 from twinlens.training.optimiser import Schedule, optimiser_of
+from twinlens.training.precision import precision_of
 from twinlens.training.progress import Report
 
 # Of the linear layer that the fine-tuning starts from: strong, as there are few pictures.
@@ -86,8 +87,9 @@ def low_shot(
 
     As there: random crops and flips only. Otherwise than there: the layer on top starts as the linear probe of the same
     pictures, so that what a fresh one makes the encoder forget does not count (Kumar et al. 2022), and the optimiser is
-    AdamW, which serves convolutional networks and transformers alike. Batch norm takes its statistics from the batches
-    where these hold 32 pictures or more; else it keeps those of the long training, if there was one.
+    AdamW, which serves convolutional networks and transformers alike; bf16 where the machine computes in it. Batch norm
+    takes its statistics from the batches where these hold 32 pictures or more; else it keeps those of the long
+    training, if there was one.
 
     Args:
         backbone: Left as it is.
@@ -146,6 +148,7 @@ def _fine_tune(
         for norm in _batch_norms(model):
             if norm.num_batches_tracked:  # those of the long training are better
                 norm.eval()
+    fast = precision_of("auto") == "bf16"
     every = max(1, steps // 20)
     for step in range(steps):
         if len(order) < batch:
@@ -154,7 +157,9 @@ def _fine_tune(
         pixels = torch.from_numpy(few.pixels_nhwc[rows]).to(device)
         labels = torch.from_numpy(few.labels[rows]).to(device)
         optimiser.zero_grad(set_to_none=True)
-        loss = F.cross_entropy(model(augment(pixels, step)[0]).float(), labels)
+        with torch.autocast(device.type, torch.bfloat16, enabled=fast):
+            scores = model(augment(pixels, step)[0])
+        loss = F.cross_entropy(scores.float(), labels)
         loss.backward()  # type: ignore[no-untyped-call]
         optimiser.step()
         schedule.step()
