@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from twinlens.client.commands.options import AsJson, Bundle, Local, Server
+from twinlens.printable import printable
 from twinlens.training.augment.ablation import Ablation
 from twinlens.training.command_line import for_people, named_path
 from twinlens.training.config import ConfigError
@@ -97,7 +98,7 @@ def train(
         print_json(result.summary())
         return
     for line in result.warnings():
-        typer.echo(line, err=True)
+        _say(line)
     typer.echo(f"{result.checkpoint}: {result.told()}")
 
 
@@ -156,7 +157,7 @@ def _shown(
 
 
 def _say(line: str) -> None:
-    typer.echo(line, err=True)
+    typer.echo(printable(line), err=True)
 
 
 def mine(
