@@ -15,20 +15,28 @@ from torch import nn
 
 from twinlens.encoders.manifest import Lineage, PreprocessSpec, TextSpec
 from twinlens.index.durable import sync
-from twinlens.training.config import ConfigError
-from twinlens.training.errors import TrainingRoomError, first_line
+from twinlens.training.errors import CheckpointError, ConfigError, first_line
 from twinlens.training.finite import first_not_finite
 from twinlens.training.torch_file import NotATorchFile, is_plain, read_torch_file
 
+__all__ = [
+    "CHECKPOINT_FORMAT",
+    "CheckpointError",
+    "CheckpointMeta",
+    "DualEncoderSpec",
+    "build_model",
+    "load_checkpoint",
+    "load_weights",
+    "meta_of",
+    "read_checkpoint",
+    "read_payload",
+    "save_checkpoint",
+    "write_payload",
+]
+
 CHECKPOINT_FORMAT = 1
-# In the folder of a run.
-CHECKPOINT_FILE = "checkpoint.pt"
 # The least image tower that open_clip builds, where another one takes its place.
 _PLACEHOLDER = {"image_size": 1, "patch_size": 1, "layers": 1, "width": 1, "head_width": 1}
-
-
-class CheckpointError(TrainingRoomError):
-    """A checkpoint is missing, not ours, damaged, or of another architecture. The message is one line."""
 
 
 @dataclass(frozen=True)

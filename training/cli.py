@@ -16,6 +16,7 @@ from twinlens.training.config import ConfigError
 from twinlens.training.export.cli import export, pull, starter
 from twinlens.training.methods.registry import IMAGE_METHODS
 from twinlens.training.ranks import ALONE, launched_ranks
+from twinlens.training.run_folder import check_run_folder
 from twinlens.training.train_arguments import check_arguments
 
 if TYPE_CHECKING:
@@ -87,6 +88,8 @@ def train(
             return
         if out is None:
             raise ConfigError("name the run folder with --out")
+        if launched_ranks().is_first:  # the others may come when it has begun to write
+            check_run_folder(out, resume=resume)
         result: TrainResult | ImageTrainResult
         if method == "clip":
             result = _train_clip(config, out, settings or (), resume=resume)
@@ -105,15 +108,13 @@ def train(
 def _train_clip(config: Path | None, out: Path, settings: Sequence[str], *, resume: bool) -> TrainResult:
     if launched_ranks() != ALONE:
         raise ConfigError("clip trains in one process: start it without torchrun")
-    if config is None and settings:
-        raise ConfigError("--resume alone takes all of the configuration from the run: leave --set out")
     from twinlens.training.config import read_config
 
     settings_of_run = None if config is None else read_config(config, settings)
     from twinlens.training.train import config_of_run
 
     if settings_of_run is None:
-        settings_of_run = config_of_run(out)
+        settings_of_run = config_of_run(out, settings)
     from twinlens.training.progress import lines_or_bar
     from twinlens.training.train import train as run
 
@@ -131,12 +132,11 @@ def _train_images(
     *,
     resume: bool,
 ) -> ImageTrainResult:
-    from twinlens.training.image_config import read_image_config, read_run_config
+    from twinlens.training.image_config import read_image_config
 
-    if resume and config is None and images is None and not settings and ablate is None:
-        settings_of_run = read_run_config(out, method)
-    else:
-        settings_of_run = read_image_config(method, config, pictures=images, settings=settings, ablate=ablate)
+    settings_of_run = read_image_config(
+        method, config, pictures=images, settings=settings, ablate=ablate, run=out if resume else None
+    )
     from twinlens.training.progress import lines_or_bar
     from twinlens.training.train_images import train_images
 

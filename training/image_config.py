@@ -18,6 +18,8 @@ from twinlens.training.config_layers import merged, relative_to, with_settings
 from twinlens.training.known_keys import dotted_keys
 from twinlens.training.methods.registry import check_method, image_method
 from twinlens.training.modules.backbone_config import BackboneConfig
+from twinlens.training.run_files import CONFIG_FILE
+from twinlens.training.run_records import recorded_config
 
 if TYPE_CHECKING:
     from twinlens.training.methods.image_method import MethodOptions
@@ -165,6 +167,7 @@ def read_image_config(
     settings: Sequence[str] = (),
     ablate: Ablation | None = None,
     instead: Path | None = None,
+    run: Path | None = None,
 ) -> ImageTrainConfig:
     """The recipe of the method, then the user's TOML file, then `pictures`, then single settings, then the ablation.
 
@@ -177,11 +180,14 @@ def read_image_config(
         settings: Single values over all that; see `with_settings`.
         ablate: What is kept of the augmentation; None: all of it.
         instead: Of pictures, where nothing names any; None: they must be named.
+        run: The folder of a run that goes on: its configuration stands in the place of the recipe, so that nothing but
+            what a person gives anew can differ from it.
 
     Raises:
-        ConfigError: if a file is missing or not TOML, or a key is unknown or a value out of range; it names the key.
+        ConfigError: if a file is missing or not TOML, or a key is unknown or a value out of range; it names the key; or
+            if there is no run of this method in the folder.
     """
-    recipe = tomllib.loads(recipe_text(method))
+    recipe = tomllib.loads(recipe_text(method)) if run is None else _recorded(run, method)
     given = {} if path is None else relative_to(read_toml(path), path.parent, PATHS)
     if pictures is not None:
         given = merged(given, {"data": {"path": str(pictures)}})
@@ -210,21 +216,18 @@ def read_image_config(
     return config.model_copy(update={"method_options": checked, "augment": augment})
 
 
-def read_run_config(out: Path, method: str) -> ImageTrainConfig:
-    """The configuration of the run in a folder.
-
-    Raises:
-        ConfigError: if there is none, it cannot be read, or it is a run of another method.
-    """
-    from twinlens.training.run_records import recorded_config  # noqa: PLC0415 - loads torch
-
-    content = recorded_config(out)
-    if content.get("method", "clip") != method:
-        raise ConfigError(f"{out} is a run of {content.get('method', 'clip')}; it cannot go on as {method}")
+def _recorded(run: Path, method: str) -> dict[str, Any]:
+    """The configuration of a run in the form of a recipe."""
+    content = recorded_config(run)
+    found = content.pop("method", "clip")
+    if found != method:
+        raise ConfigError(f"{run} is a run of {found}; it cannot go on as {method}")
     try:
-        return ImageTrainConfig.model_validate(content)
+        ImageTrainConfig.model_validate({**content, "method": method})
     except ValidationError as error:
-        raise ConfigError(f"{out / 'config.json'}: {one_line(error, ImageTrainConfig)}") from None
+        raise ConfigError(f"{run / CONFIG_FILE}: {one_line(error, ImageTrainConfig)}") from None
+    content["method"] = content.pop("method_options", {})
+    return content
 
 
 def recipe_text(method: str) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from twinlens.training.config import ConfigError
+from twinlens.training.errors import ConfigError
 
 
 @contextmanager

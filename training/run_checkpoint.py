@@ -5,9 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from twinlens.encoders.manifest import MANIFEST_NAME
-from twinlens.training.checkpoint import CHECKPOINT_FILE, CheckpointError
-from twinlens.training.run_records import CONFIG_FILE
-from twinlens.training.run_state import STATE_FILE
+from twinlens.training.errors import CheckpointError
+from twinlens.training.run_files import CHECKPOINT_FILE, CONFIG_FILE, STATE_FILE
 
 
 def checkpoint_of(source: Path) -> Path:

@@ -9,15 +9,11 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from twinlens.training.checkpoint import CHECKPOINT_FILE
-from twinlens.training.config import ConfigError
 from twinlens.training.csv_rows import keep_rows_until
+from twinlens.training.errors import ConfigError
 from twinlens.training.made_folder import made_folder
-from twinlens.training.run_records import CONFIG_FILE, RECORDS, check_same_run
-from twinlens.training.run_state import STATE_FILE
-
-METRICS_FILE = "metrics.csv"
-EVALUATIONS_FILE = "evaluations.csv"
+from twinlens.training.run_files import CHECKPOINT_FILE, CONFIG_FILE, EVALUATIONS_FILE, METRICS_FILE, STATE_FILE
+from twinlens.training.run_records import RECORDS, check_same_run
 
 
 @contextmanager
@@ -39,11 +35,14 @@ def run_folder(out: Path, config: Mapping[str, Any], *, resume: bool, first: boo
     with made_folder(out):
         if not first:
             if resume:  # while a new run's first process may have begun to write
-                check_run_folder(out, config, resume=True)
+                _check_content(out, resume=True)
+                check_same_run(out, config)
             yield
             return
         with _alone_in(out):
-            check_run_folder(out, config, resume=resume)
+            _check_content(out, resume=resume)
+            if resume:
+                check_same_run(out, config)
             try:
                 yield
             except BaseException:
@@ -52,32 +51,39 @@ def run_folder(out: Path, config: Mapping[str, Any], *, resume: bool, first: boo
                 raise
 
 
-def check_run_folder(out: Path, config: Mapping[str, Any], *, resume: bool) -> None:
-    """Refuses a folder that the run cannot have, by what is in it.
+def check_run_folder(out: Path, *, resume: bool) -> None:
+    """Refuses a folder that no run can have, before anything is loaded; `run_folder` looks again.
 
     Raises:
-        ConfigError: if a new run's folder is not empty; or a resumed one holds no state, or one of another run.
+        ConfigError: if another run is under way in it, a new run's is not empty, or a resumed one holds no state.
     """
+    if out.is_dir():
+        with _alone_in(out):
+            _check_content(out, resume=resume)
+    elif resume:
+        _check_content(out, resume=True)
+
+
+def _check_content(out: Path, *, resume: bool) -> None:
     interrupted, finished = ((out / name).is_file() for name in (STATE_FILE, CHECKPOINT_FILE))
     if resume and interrupted:
-        check_same_run(out, config)
-    elif resume and finished:
-        raise ConfigError(f"{out} holds a finished run; there is nothing to resume")
-    elif resume and not (out / CONFIG_FILE).is_file():
-        raise ConfigError(f"{out} holds no run to go on with")
-    elif not resume and not (out.is_dir() and any(out.iterdir())):
         return
-    elif interrupted:
+    if not resume and not any(out.iterdir()):
+        return
+    if resume and finished:
+        raise ConfigError(f"{out} holds a finished run; there is nothing to resume")
+    if resume and not (out / CONFIG_FILE).is_file():
+        raise ConfigError(f"{out} holds no run to go on with")
+    if interrupted:
         raise ConfigError(f"{out} holds an interrupted run: go on with --resume, or name a new folder")
-    elif finished:
+    if finished:
         raise ConfigError(f"{out} holds a finished run; name a new folder")
-    elif (out / CONFIG_FILE).is_file():
+    if (out / CONFIG_FILE).is_file():
         raise ConfigError(
             f"{out} holds a run that ended before its first state was written (train.state_every): delete the folder "
             "and start again"
         )
-    else:
-        raise ConfigError(f"{out} is not an empty folder; name a new one for the run")
+    raise ConfigError(f"{out} is not an empty folder; name a new one for the run")
 
 
 @contextmanager

@@ -8,14 +8,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from twinlens.training.checkpoint import CheckpointError
-from twinlens.training.config import ConfigError
-from twinlens.training.errors import first_line
+from twinlens.training.errors import CheckpointError, ConfigError, first_line
+from twinlens.training.run_files import CONFIG_FILE, DATA_FILE, ENVIRONMENT_FILE
 from twinlens.training.versions import versions
 
-CONFIG_FILE = "config.json"
-ENVIRONMENT_FILE = "environment.json"
-DATA_FILE = "data.json"
 RECORDS = (CONFIG_FILE, ENVIRONMENT_FILE, DATA_FILE)
 PACKAGES = ("twinlens", "torch", "open_clip_torch", "timm", "pytorch-lightning", "tokenizers", "numpy", "pillow")
 
@@ -52,8 +48,8 @@ def check_same_run(out: Path, config: Mapping[str, Any]) -> None:
     for key in sorted(ours.keys() | theirs.keys()):
         if ours.get(key) != theirs.get(key):
             raise ConfigError(
-                f"{out} is a run with {key} = {theirs.get(key)}; it cannot go on with {ours.get(key)} (--resume alone "
-                "takes all of it from the run)"
+                f"{out} is a run with {key} = {theirs.get(key)}; it cannot go on with {ours.get(key)}: leave it out, "
+                "or start a new run"
             )
 
 
@@ -67,7 +63,7 @@ def recorded_config(out: Path) -> dict[str, Any]:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise ConfigError(f"{out} is no run folder: it holds no {CONFIG_FILE}") from None
+        raise ConfigError(f"{out} holds no run: it has no {CONFIG_FILE}") from None
     except (OSError, ValueError) as error:
         raise ConfigError(f"{path} cannot be read: {first_line(error)}") from None
     if not isinstance(content, dict):

@@ -13,15 +13,13 @@ import pytorch_lightning as pl
 import torch
 
 from twinlens.index.durable import sync
-from twinlens.training.checkpoint import CheckpointError
-from twinlens.training.errors import first_line
+from twinlens.training.errors import CheckpointError, first_line
 from twinlens.training.finite import first_not_finite
 from twinlens.training.interruption import Interruption
 from twinlens.training.modules.gather import mean_over_ranks, world_size
 from twinlens.training.torch_file import NotATorchFile, read_torch_file
 
 STATE_FORMAT = 1
-STATE_FILE = "state.pt"
 _KEY = "twinlens"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,8 +11,9 @@ import pytorch_lightning as pl
 from pydantic import ValidationError
 
 from twinlens.encoders.manifest import Lineage, PreprocessSpec
-from twinlens.training.checkpoint import CHECKPOINT_FILE, CheckpointMeta, save_checkpoint
+from twinlens.training.checkpoint import CheckpointMeta, save_checkpoint
 from twinlens.training.config import CaptionsData, ConfigError, ScenesData, TrainConfig, one_line
+from twinlens.training.config_layers import with_settings
 from twinlens.training.data.batches import HardShare, PairBatches
 from twinlens.training.data.captions import CaptionColumns, read_captions
 from twinlens.training.data.mined import MinedTable, tie
@@ -26,9 +28,10 @@ from twinlens.training.modules.dual_encoder import DualEncoder
 from twinlens.training.opening_line import opening_line
 from twinlens.training.optimiser import Schedule
 from twinlens.training.progress import Report, Say, silent
-from twinlens.training.run_folder import METRICS_FILE, cut_tables, run_folder
+from twinlens.training.run_files import CHECKPOINT_FILE, METRICS_FILE, STATE_FILE
+from twinlens.training.run_folder import cut_tables, run_folder
 from twinlens.training.run_records import PACKAGES, recorded_config, write_records
-from twinlens.training.run_state import STATE_FILE, RunIdentity, RunState, discard_state, read_state
+from twinlens.training.run_state import RunIdentity, RunState, discard_state, read_state
 from twinlens.training.start import Parent, start_of
 from twinlens.training.versions import versions
 
@@ -180,8 +183,12 @@ def _train(
     return TrainResult(checkpoint, run.steps, len(pairs), raw.unreadable, unknown, last)
 
 
-def config_of_run(out: Path) -> TrainConfig:
+def config_of_run(out: Path, settings: Sequence[str] = ()) -> TrainConfig:
     """The configuration of the run in a folder.
+
+    Args:
+        out: The folder.
+        settings: Single values over it; see `with_settings`.
 
     Raises:
         ConfigError: if there is none, it cannot be read, or it is a run of another method.
@@ -190,7 +197,7 @@ def config_of_run(out: Path) -> TrainConfig:
     if "method" in content:
         raise ConfigError(f"{out} is a run of {content['method']}; it cannot go on as clip")
     try:
-        return TrainConfig.model_validate(content)
+        return TrainConfig.model_validate(with_settings(content, settings))
     except ValidationError as error:
         raise ConfigError(f"{out / 'config.json'}: {one_line(error, TrainConfig)}") from None
 

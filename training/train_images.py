@@ -12,7 +12,6 @@ import pytorch_lightning as pl
 import torch
 
 from twinlens.training.augment.augmenter import Augmenter
-from twinlens.training.checkpoint import CHECKPOINT_FILE
 from twinlens.training.config import ConfigError
 from twinlens.training.data.picture_batches import PictureBatches
 from twinlens.training.data.picture_set import UNLABELLED, PictureSet, left_out
@@ -42,14 +41,10 @@ from twinlens.training.modules.global_batch_norm import share_batch_norm
 from twinlens.training.precision import precision_of
 from twinlens.training.progress import Report, Say, silent
 from twinlens.training.ranks import Ranks, launched_ranks
-from twinlens.training.run_folder import (
-    EVALUATIONS_FILE,
-    METRICS_FILE,
-    cut_tables,
-    run_folder,
-)
+from twinlens.training.run_files import CHECKPOINT_FILE, EVALUATIONS_FILE, METRICS_FILE, STATE_FILE
+from twinlens.training.run_folder import cut_tables, run_folder
 from twinlens.training.run_records import write_records
-from twinlens.training.run_state import STATE_FILE, RunIdentity, RunState, discard_state, read_state
+from twinlens.training.run_state import RunIdentity, RunState, discard_state, read_state
 
 _MOST_VOTERS = 20_000
 _MOST_LEFT_OUT = 5_000

@@ -71,6 +71,7 @@ def test_the_digest_follows_the_values_not_the_layout(tmp_path: Path) -> None:
         ),
         (MINIMAL + "[train]\nseed = 4294967296\n", "train.seed: .*found 4294967296"),
         (MINIMAL + '[train]\nsteps = "many"\n', "train.steps: .*found 'many'"),
+        (MINIMAL + "[train]\nthreads = 1000000\n", "train.threads: .*less than or equal to 1024"),
         (MINIMAL + "[train]\nlearning_rate = 0\n", "train.learning_rate: .*found 0"),
         (MINIMAL + '[train]\nprecision = "fp8"\n', "train.precision: .*found 'fp8'"),
         (MINIMAL + '[hard_negatives]\nmanifest = "m"\ntexts_per_anchor = 0\n', "are all 0"),

@@ -6,8 +6,9 @@ import pytest
 
 from twinlens.training.augment.ablation import Ablation
 from twinlens.training.config import ConfigError
-from twinlens.training.image_config import ImageTrainConfig, read_image_config, read_run_config, recipe_text
+from twinlens.training.image_config import ImageTrainConfig, read_image_config, recipe_text
 from twinlens.training.methods.registry import IMAGE_METHODS, image_method
+from twinlens.training.run_records import check_same_run
 
 PHOTOS = Path("photos")
 
@@ -114,6 +115,7 @@ def test_an_ablation_changes_the_views_and_the_digest() -> None:
         ("[data]\npath = 'a'", ["train.learning_rate=nan"], "train.learning_rate: "),
         ("[data]\npath = 'a'", ["model.std=[0, 1, 1]"], "model.std.0: .*greater than 0"),
         ("[data]\npath = 'a'", ["model.name=a b"], "model.name: "),
+        ("[data]\npath = 'a'", ["train.threads=1000000"], "train.threads: .*less than or equal to 1024"),
         ("[data]\npath = 'a'", ["method.temperature=0"], "method.temperature: "),
         ("[data]\npath = 'a'", ["train.steps"], "--set takes SECTION.KEY=VALUE, .* found 'train.steps'"),
         ("[data]\npath = 'a'", ["=3"], "--set takes SECTION.KEY=VALUE"),
@@ -155,9 +157,33 @@ def test_an_unknown_method_names_its_neighbours() -> None:
 def test_the_configuration_of_a_run_is_read_from_its_folder(tmp_path: Path) -> None:
     config = read_image_config("moco", pictures=PHOTOS, settings=["train.steps=5"])
     (tmp_path / "config.json").write_text(config.model_dump_json())
-    assert read_run_config(tmp_path, "moco") == config
+    assert read_image_config("moco", run=tmp_path) == config
     with pytest.raises(ConfigError, match="is a run of moco; it cannot go on as byol"):
-        read_run_config(tmp_path, "byol")
+        read_image_config("byol", run=tmp_path)
     (tmp_path / "config.json").write_text('{"method": "moco"}')
     with pytest.raises(ConfigError, match=r"config.json: data is missing"):
-        read_run_config(tmp_path, "moco")
+        read_image_config("moco", run=tmp_path)
+
+
+def test_a_run_that_goes_on_differs_only_by_what_is_given_anew(tmp_path: Path) -> None:
+    config = read_image_config(
+        "simclr",
+        pictures=PHOTOS,
+        settings=["train.steps=5", "augment.size=32", "method.temperature=0.3"],
+        ablate=Ablation.CROP,
+    )
+    (tmp_path / "config.json").write_text(config.model_dump_json())
+    same = ["augment.size=32", "method.temperature=0.3"]
+    assert read_image_config("simclr", pictures=PHOTOS, settings=same, ablate=Ablation.CROP, run=tmp_path) == config
+    for pictures, settings, message in (
+        (PHOTOS, ["train.batch_size=32"], "with train.batch_size = 256; it cannot go on with 32: leave it out"),
+        (None, ["train.steps=80"], "with train.steps = 5; it cannot go on with 80"),
+        (None, ["train.epochs=7"], "with train.epochs = 100.0; it cannot go on with 7.0"),
+        (None, ["method.temperature=0.1"], "with method.temperature = 0.3; it cannot go on with 0.1"),
+        (Path("others"), [], f"with data.path = {PHOTOS}; it cannot go on with others"),
+    ):
+        changed = read_image_config("simclr", pictures=pictures, settings=settings, run=tmp_path)
+        with pytest.raises(ConfigError, match=message):
+            check_same_run(tmp_path, changed.model_dump(mode="json"))
+    with pytest.raises(ConfigError, match=r"^simclr: unknown key train.step; perhaps train.steps"):
+        read_image_config("simclr", settings=["train.step=9"], run=tmp_path)

@@ -7,7 +7,7 @@ import pytest
 
 from twinlens.training.config import ConfigError
 from twinlens.training.made_folder import made_folder
-from twinlens.training.run_folder import run_folder
+from twinlens.training.run_folder import check_run_folder, run_folder
 from twinlens.training.run_records import write_records
 
 CONFIG = {"method": "simclr"}
@@ -34,6 +34,8 @@ def test_two_runs_do_not_share_a_folder(tmp_path: Path, resume: bool) -> None:
                 run_folder(out, CONFIG, resume=also),
             ):
                 pass
+            with pytest.raises(ConfigError, match="another process trains in"):
+                check_run_folder(out, resume=also)
         with run_folder(out, CONFIG, resume=resume, first=False):  # of the same run
             pass
     with run_folder(out, CONFIG, resume=True):
@@ -54,6 +56,8 @@ def test_what_lies_in_a_folder_decides_what_is_said(
     files: tuple[str, ...], resume: bool, message: str, tmp_path: Path
 ) -> None:
     out = left(tmp_path / "run", *files)
+    with pytest.raises(ConfigError, match=message):
+        check_run_folder(out, resume=resume)
     with pytest.raises(ConfigError, match=message), run_folder(out, CONFIG, resume=resume):
         pass
     assert {each.name for each in out.iterdir()} >= {"config.json", *files}

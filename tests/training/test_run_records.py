@@ -15,7 +15,7 @@ def test_the_same_configuration_passes_and_another_names_the_key_as_a_person_wri
     config = {"method": "moco", "train": {"steps": 3}, "method_options": {"queue_size": 8}, "data": {"limit": None}}
     write_records(tmp_path, config=config, data={})
     check_same_run(tmp_path, config)
-    with pytest.raises(ConfigError, match=r"is a run with method.queue_size = 8; it cannot go on with 16 \(--resume"):
+    with pytest.raises(ConfigError, match=r"is a run with method.queue_size = 8; it cannot go on with 16: leave it"):
         check_same_run(tmp_path, config | {"method_options": {"queue_size": 16}})
     with pytest.raises(ConfigError, match=r"is a run with data.limit = None; it cannot go on with 5"):
         check_same_run(tmp_path, config | {"data": {"limit": 5}})
@@ -26,7 +26,7 @@ def test_the_same_configuration_passes_and_another_names_the_key_as_a_person_wri
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (None, "is no run folder: it holds no config.json"),
+        (None, "holds no run: it has no config.json"),
         ("{", "config.json cannot be read"),
         ("[]", "is no configuration"),
     ],

@@ -157,6 +157,7 @@ def test_an_interrupted_run_ends_with_the_weights_of_one_that_was_not(tmp_path: 
     with pytest.raises(ConfigError, match=r"is a run with train.seed = 0; it cannot go on with 1"):
         train(other, tmp_path / "cut", stop, resume=True)
     assert config_of_run(tmp_path / "cut") == settings
+    assert config_of_run(tmp_path / "cut", ["train.seed=1"]) == other
     again: Reports = []
     resumed = train(
         settings, tmp_path / "cut", lambda step, values: again.append((step, values)) if values else None, resume=True

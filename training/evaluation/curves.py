@@ -10,7 +10,7 @@ from pathlib import Path
 
 from twinlens.training.csv_rows import read_columns
 from twinlens.training.evaluation.embedding_map import COLOURS
-from twinlens.training.run_folder import EVALUATIONS_FILE, METRICS_FILE
+from twinlens.training.run_files import EVALUATIONS_FILE, METRICS_FILE
 
 # The tables of a run folder, in the order in which their columns are drawn.
 TABLES = (METRICS_FILE, EVALUATIONS_FILE)
