@@ -58,7 +58,14 @@ NamedPath = Annotated[Path, BeforeValidator(_named)]
 
 
 class ScenesData(Frozen):
-    """Built-in captioned scenes, drawn before training starts."""
+    """Built-in captioned scenes, drawn before training starts.
+
+    Attributes:
+        source: `scenes`.
+        count: How many.
+        seed: Of the drawing.
+        start: Number of the first scene.
+    """
 
     source: Literal["scenes"]
     count: int = Field(default=8000, ge=2)
@@ -67,7 +74,19 @@ class ScenesData(Frozen):
 
 
 class CaptionsData(Frozen):
-    """A JSONL, CSV or TSV file of pictures and captions."""
+    """A JSONL, CSV or TSV file of pictures and captions.
+
+    Attributes:
+        source: `captions`.
+        path: The file.
+        images: The folder that relative paths of pictures start from; None: the file's own.
+        image_column: Of the file.
+        caption_column: Of the file.
+        id_column: Of the file, what mined negatives name a pair by; None: `id` where there is one, else the path.
+        limit: Take the first so many pairs only.
+        max_unreadable_share: Stop when more than this share, and more than three pictures, cannot be read; 0: at the
+            first of them.
+    """
 
     source: Literal["captions"]
     path: NamedPath
@@ -86,6 +105,9 @@ class ModelConfig(Frozen):
     a checkpoint, with its architecture, preprocessing and tokenizer. A run folder stands for the checkpoint in it.
 
     Attributes:
+        open_clip: Name of a model of open_clip.
+        config: An open_clip configuration: `embed_dim`, `vision_cfg`, `text_cfg`.
+        from_checkpoint: A checkpoint or a run folder to go on from.
         image_checkpoint: An image encoder that a method on pictures alone has trained: it becomes the image tower, with
             a fresh projection on top and its own preprocessing; `config` then has no `vision_cfg`.
         name: What a person calls the model; None: "clip", or what the checkpoint is called.
@@ -132,8 +154,14 @@ class RunConfig(Frozen):
     """How long and how fast.
 
     Attributes:
+        steps: Of the optimiser.
+        batch_size: Pairs a step.
+        learning_rate: After the warm-up; from there it falls to 0 by half a cosine.
+        warmup_steps: With a rising learning rate.
         weight_decay: Of matrices; gains, biases and temperature are not decayed.
         precision: bf16 keeps the weights in fp32 and computes in bfloat16.
+        seed: Of the weights, the order of the pairs and every draw.
+        log_every: Steps between two rows of metrics.csv, and between two lines.
         state_every: Write the state from which a run goes on (`--resume`) every so many steps, besides when it is
             interrupted; 0: only then.
         threads: Of torch, at most 1,024; None leaves it alone.
@@ -155,6 +183,10 @@ class HardNegativesConfig(Frozen):
     """Mined negatives (`twinlens mine`) that enter each batch; see `HardShare`.
 
     Attributes:
+        manifest: What `twinlens mine` wrote.
+        texts_per_anchor: Wrong captions for a pair.
+        images_per_anchor: Wrong pictures for a pair.
+        pairs_per_anchor: Whole pairs that take the place of random ones in the batch.
         weight: How much a caption or picture that is a negative only counts against one of the batch.
     """
 

@@ -24,7 +24,9 @@ class Jitter(_Frozen):
 
     Attributes:
         probability: That a picture is jittered at all.
-        brightness: The factor is drawn from [max(0, 1 − brightness), 1 + brightness]; so for contrast and saturation.
+        brightness: The factor is drawn from [max(0, 1 − brightness), 1 + brightness].
+        contrast: Likewise.
+        saturation: Likewise.
         hue: The turn is drawn from [−hue, hue], in turns of the colour circle.
     """
 
@@ -39,6 +41,7 @@ class Blur(_Frozen):
     """Gaussian blur, with the picture reflected at its edges.
 
     Attributes:
+        probability: That a picture is blurred.
         sigma: Range of the standard deviation in pixels of the view, drawn uniformly.
         kernel: Width of the kernel as a share of the view's side (SimCLR: 0.1), made odd: 23 at 224, 7
             at 64; None: three of the largest sigma on either side.
@@ -61,7 +64,12 @@ class Blur(_Frozen):
 
 
 class Solarize(_Frozen):
-    """Inverts what is as bright as `threshold` (on the scale 0 to 1) or brighter."""
+    """Inverts what is bright.
+
+    Attributes:
+        probability: That a picture is solarised.
+        threshold: What is as bright or brighter is inverted; on the scale 0 to 1.
+    """
 
     probability: Probability = 0.2
     threshold: float = Field(default=0.5, ge=0, le=1)
@@ -77,7 +85,10 @@ class ViewGroup(_Frozen):
         crop_scale: Area of the crop as a share of the picture; [1, 1] with `crop_ratio` [1, 1] keeps all of it.
         crop_ratio: Width over height of the crop, drawn evenly in the logarithm.
         flip: Probability of a left-right flip.
+        jitter: Of the colours; unless given, there is none.
         grayscale: Probability that the colours are dropped.
+        blur: Unless given, there is none.
+        solarize: Unless given, there is none.
     """
 
     count: int = Field(default=2, ge=1)
