@@ -91,9 +91,15 @@ class ImageRunConfig(Frozen):
         epochs: Walks through the data, where `steps` is not given.
         batch_size: Pictures a step, of all processes together.
         chunk_size: Encode so many pictures at a time and keep only their embeddings, for batches larger than memory.
+        optimiser: `sgd` and `lars` with `momentum`, `lars` for batches of thousands (You et al. 2017).
+        learning_rate: After the warm-up; from there it falls to 0 by half a cosine.
+        momentum: Of `sgd` and `lars`.
+        weight_decay: Of matrices and filters; gains and biases are not decayed.
         warmup_share: Of the steps, with a rising learning rate.
         precision: bf16 keeps the weights in fp32 and computes in bfloat16; auto takes it where the processor has it.
         augmentation: `batched` (tensor code for the whole batch) or `exact` (torchvision, picture by picture).
+        seed: Of the weights, the order of the pictures and every draw.
+        log_every: Steps between two rows of metrics.csv, and between two lines.
         state_every: Write the state from which a run goes on (`--resume`) every so many steps, besides when it is
             interrupted; 0: only then.
         threads: Of torch, at most 1,024; None leaves it alone.
