@@ -13,13 +13,20 @@ _WHOLE = 2**53
 
 
 def append_row(path: Path, row: Mapping[str, float]) -> None:
-    """Adds a row, and the header before the first; whole numbers are kept, of others six digits."""
+    """Adds a row, and the header before the first; whole numbers are kept, of others six digits.
+
+    Raises:
+        DataError: if the file cannot be written.
+    """
     fresh = not path.exists()
-    with path.open("a", encoding="utf-8", newline="") as file:
-        writer = csv.DictWriter(file, list(row))
-        if fresh:
-            writer.writeheader()
-        writer.writerow({name: _written(value) for name, value in row.items()})
+    try:
+        with path.open("a", encoding="utf-8", newline="") as file:
+            writer = csv.DictWriter(file, list(row))
+            if fresh:
+                writer.writeheader()
+            writer.writerow({name: _written(value) for name, value in row.items()})
+    except OSError as error:
+        raise DataError(f"cannot write {path}: {error.strerror or error}") from error
 
 
 def read_columns(path: Path) -> dict[str, list[float]]:

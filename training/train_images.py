@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from twinlens.training.augment.augmenter import Augmenter
 from twinlens.training.config import ConfigError
 from twinlens.training.data.picture_batches import PictureBatches
 from twinlens.training.data.picture_set import UNLABELLED, PictureSet, left_out
-from twinlens.training.errors import first_line
+from twinlens.training.errors import CheckpointError, first_line
 from twinlens.training.evaluation.curves import curves_of, draw_curves
 from twinlens.training.evaluation.knn_callback import KnnCallback
 from twinlens.training.image_checkpoint import save_image_checkpoint
@@ -244,8 +244,15 @@ def _write_records(out: Path, config: ImageTrainConfig, pictures: PictureSet) ->
 
 def _draw(out: Path) -> None:
     curves = curves_of(out)
-    if curves:
-        (out / "curves.png").write_bytes(draw_curves({out.name: curves}))
+    if not curves:
+        return
+    path = out / "curves.png"
+    try:
+        path.write_bytes(draw_curves({out.name: curves}))
+    except OSError as error:
+        with suppress(OSError):
+            path.unlink(missing_ok=True)
+        raise CheckpointError(f"cannot write {path}: {error.strerror or error}; the checkpoint is written") from error
 
 
 def _knn(config: ImageTrainConfig, pictures: PictureSet, out: Path, plan: RunPlan) -> KnnCallback | None:

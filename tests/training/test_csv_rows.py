@@ -42,3 +42,9 @@ def test_something_else_is_named(tmp_path: Path) -> None:
     path.write_text("step,loss\none,two\n")
     with pytest.raises(DataError, match="could not convert"):
         read_columns(path)
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is full")
+def test_a_full_disk_names_the_table() -> None:
+    with pytest.raises(DataError, match=r"^cannot write /dev/full: No space left on device$"):
+        append_row(Path("/dev/full"), {"step": 1.0})

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import csv
+import errno
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -9,8 +11,10 @@ import torch
 
 from tests.support.drawn_pictures import write_classes
 from tests.support.small_image_runs import Reports, small_run
+from twinlens.training import train_images as module
 from twinlens.training.config import ConfigError
 from twinlens.training.data.errors import DataError
+from twinlens.training.errors import CheckpointError
 from twinlens.training.image_checkpoint import load_image_checkpoint
 from twinlens.training.image_config import ImageTrainConfig
 from twinlens.training.loop import TrainingError
@@ -173,6 +177,20 @@ def test_a_folder_that_cannot_be_made_is_one_line(pictures: Path, tmp_path: Path
     (tmp_path / "file").write_text("")
     with pytest.raises(ConfigError, match="cannot be made: Not a directory"):
         train_images(small_run("simclr", pictures), tmp_path / "file/run", Reports())
+
+
+def test_curves_that_cannot_be_written_are_told_beside_the_checkpoint(
+    pictures: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> bytes:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(module, "draw_curves", full)
+    with pytest.raises(
+        CheckpointError, match=r"cannot write .*/curves.png: No space left on device; the checkpoint is"
+    ):
+        train_images(small_run("random", pictures), tmp_path / "run", Reports())
+    assert (tmp_path / "run/checkpoint.pt").exists()
 
 
 def test_a_folder_in_use_is_refused(pictures: Path, trained: ImageTrainResult) -> None:
