@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import signal
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
@@ -37,6 +38,34 @@ def on_one_rank(config: ImageTrainConfig, out: Path, stop_at: int, resume: bool)
     RunState.on_train_batch_end = write_and_stop  # type: ignore[method-assign, assignment]
     with pytest.raises(KeyError, match="stopped"):
         train_images(config, out, reporting)
+
+
+def signalled_on_the_second_rank(config: ImageTrainConfig, out: Path) -> tuple[int, int]:
+    """The step at which each rank ended, and its exit code."""
+    from twinlens.training.interruption import RunInterrupted
+    from twinlens.training.methods.simclr import SimCLR
+    from twinlens.training.train_images import train_images
+
+    as_torchrun_starts_it()
+
+    def ask(self: SimCLR) -> None:
+        if self.global_step + 1 == 2 and torch.distributed.get_rank() == 1:
+            signal.raise_signal(signal.SIGTERM)
+
+    SimCLR.after_step = ask  # type: ignore[method-assign]
+    with pytest.raises(RunInterrupted) as caught:
+        train_images(config, out, lambda _: nullcontext(lambda *_: None))
+    return caught.value.step, caught.value.exit_code
+
+
+@pytest.mark.slow
+def test_a_signal_that_one_process_gets_ends_all_after_the_same_step(tmp_path: Path) -> None:
+    pictures = write_classes(tmp_path / "photos", 8)
+    out, meeting = tmp_path / "run", tmp_path / "meeting"
+    meeting.mkdir()
+    assert on_ranks(signalled_on_the_second_rank, meeting, small_run("simclr", pictures), out) == [(2, 143)] * 2
+    assert (out / "state.pt").exists()
+    assert not (out / "checkpoint.pt").exists()
 
 
 @pytest.mark.slow
