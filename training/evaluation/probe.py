@@ -22,6 +22,7 @@ from twinlens.training.evaluation.labelled import Labelled, labelled, stratified
 from twinlens.training.evaluation.linear_probe import linear_probe
 from twinlens.training.evaluation.low_shot import FineTuning, LowShot, low_shot
 from twinlens.training.image_checkpoint import ImageEncoderSpec, load_image_checkpoint
+from twinlens.training.modules.backbone import build_backbone
 from twinlens.training.progress import Report
 from twinlens.training.run_checkpoint import checkpoint_of
 
@@ -68,6 +69,7 @@ class ProbeResult:
         test_pictures: How many.
         unreadable: Pictures that were left out, and why.
         knn: Accuracy of the nearest neighbours, 0 to 1.
+        knn_untrained: The same by a network of this kind with fresh weights, which are worth more than chance.
         linear: Accuracy of the linear probe, on the test pictures.
         linear_train: The same on those it was fitted to.
         penalty: Of the linear probe.
@@ -87,6 +89,7 @@ class ProbeResult:
     test_pictures: int
     unreadable: dict[str, str]
     knn: float
+    knn_untrained: float
     linear: float
     linear_train: float
     penalty: float
@@ -155,6 +158,7 @@ def probe(request: ProbeRequest, reporting: Callable[[str, int], AbstractContext
         test_pictures=len(test),
         unreadable=unreadable,
         knn=accuracy(votes, test_labels),
+        knn_untrained=_untrained(request, spec, train, test, device),
         linear=linear.accuracy,
         linear_train=linear.train_accuracy,
         penalty=linear.penalty,
@@ -168,6 +172,19 @@ def probe(request: ProbeRequest, reporting: Callable[[str, int], AbstractContext
         },
     )
     return Probed(result, test, test_features)
+
+
+def _untrained(
+    request: ProbeRequest, spec: ImageEncoderSpec, train: Labelled, test: Labelled, device: torch.device
+) -> float:
+    with torch.random.fork_rng():
+        torch.manual_seed(request.seed)
+        fresh = build_backbone(spec.backbone, spec.preprocess.size)
+    fresh = fresh.eval().to(device).to(memory_format=torch.channels_last)
+    bank, questions = (embed_pictures(fresh, part.pixels_nhwc, spec.preprocess) for part in (train, test))
+    labels = torch.from_numpy(train.labels)
+    votes = knn_votes(questions, bank, labels, len(train.classes), k=request.k, temperature=request.temperature)
+    return accuracy(votes, torch.from_numpy(test.labels))
 
 
 def _pictures(request: ProbeRequest, spec: ImageEncoderSpec) -> tuple[Labelled, Labelled, dict[str, str]]:

@@ -83,7 +83,7 @@ def read_record(run: Path, name: str) -> Mapping[str, Any] | None:
 def measures(result: ProbeResult) -> list[tuple[str, str]]:
     """What a person looks at: name and value, the most telling first."""
     return [
-        ("kNN accuracy", f"{result.knn:.3f}"),
+        ("kNN accuracy", f"{result.knn:.3f} (with fresh weights {result.knn_untrained:.3f})"),
         ("linear probe", f"{result.linear:.3f} (training pictures {result.linear_train:.3f})"),
         *(
             (

@@ -80,6 +80,19 @@ def test_json_tells_every_measure(run_folder: Path, pictures: Path) -> None:
     assert found["low_shot"] == []
 
 
+def test_what_training_spoiled_is_told_by_fresh_weights(pictures: Path, tmp_path: Path) -> None:
+    backbone = build_backbone(TINY, 16)
+    for weights in backbone.parameters():
+        weights.data.zero_()
+    meta = CheckpointMeta(40, Lineage(method="simclr"))
+    save_image_checkpoint(tmp_path / "c.pt", ImageEncoderSpec(TINY, SPEC, "simclr", "spoiled"), backbone, meta)
+    arguments = (tmp_path / "c.pt", "--train", pictures / "train", "--test", pictures / "test")
+    found = json.loads(call(*arguments, "--json")[1])
+    assert found["knn"] < 0.5
+    assert found["knn_untrained"] == 1.0
+    assert re.search(r"kNN accuracy +\S? *0\.\d{3} \(with fresh weights 1\.000\)", call(*arguments)[1])
+
+
 def test_a_checkpoint_file_is_as_good_as_its_folder_and_a_fifth_is_held_out(run_folder: Path, pictures: Path) -> None:
     code, out, _ = call(run_folder / "checkpoint.pt", "--train", pictures / "train", "--json")
     found = json.loads(out)
