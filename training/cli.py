@@ -20,8 +20,8 @@ from twinlens.training.run_folder import check_run_folder
 from twinlens.training.train_arguments import check_arguments
 
 if TYPE_CHECKING:
+    from twinlens.training.image_result import ImageTrainResult
     from twinlens.training.train import TrainResult
-    from twinlens.training.train_images import ImageTrainResult
 
 __all__ = ["demo", "demo_loop", "export", "mine", "pull", "starter", "train"]
 

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytorch_lightning as pl
 import torch
@@ -14,7 +13,7 @@ import torch
 from twinlens.training.augment.augmenter import Augmenter
 from twinlens.training.config import ConfigError
 from twinlens.training.data.picture_batches import PictureBatches
-from twinlens.training.data.picture_set import UNLABELLED, PictureSet, left_out
+from twinlens.training.data.picture_set import UNLABELLED, PictureSet
 from twinlens.training.errors import CheckpointError, first_line
 from twinlens.training.evaluation.curves import curves_of, draw_curves
 from twinlens.training.evaluation.knn_callback import KnnCallback
@@ -31,6 +30,7 @@ from twinlens.training.image_plan import (
     preprocess_of,
     spec_of,
 )
+from twinlens.training.image_result import ImageTrainResult, knn_before
 from twinlens.training.interruption import Interruption
 from twinlens.training.loop import fit
 from twinlens.training.methods.image_method import ImageMethod, MethodOptions
@@ -48,49 +48,6 @@ from twinlens.training.run_state import RunIdentity, RunState, discard_state, re
 
 _MOST_VOTERS = 20_000
 _MOST_LEFT_OUT = 5_000
-
-
-@dataclass(frozen=True)
-class ImageTrainResult:
-    """What a run left behind.
-
-    Attributes:
-        checkpoint: The file.
-        pictures: How many pictures it was trained on.
-        steps: Of the optimiser.
-        unreadable: What was left out, and why.
-        last: The last report of the loop.
-        knn: The last accuracy by nearest neighbours, 0 to 1; None where pictures have no classes.
-        method: As trained, with the heads that the checkpoint leaves behind.
-    """
-
-    checkpoint: Path
-    pictures: int
-    steps: int
-    unreadable: dict[str, str]
-    last: dict[str, float]
-    knn: float | None
-    method: ImageMethod
-
-    def summary(self) -> dict[str, Any]:
-        """For scripts."""
-        return {
-            "checkpoint": str(self.checkpoint),
-            "pictures": self.pictures,
-            "steps": self.steps,
-            "unreadable": self.unreadable,
-            "metrics": self.last,
-            "knn": self.knn,
-        }
-
-    def told(self) -> str:
-        """In a few words."""
-        measured = "" if self.knn is None else f", kNN accuracy {self.knn:.3f}"
-        return f"{self.steps} steps on {self.pictures:,} pictures{measured}"
-
-    def warnings(self) -> list[str]:
-        """What a person should know: what was left out, once, with the first of its kind."""
-        return left_out(self.unreadable)
 
 
 def train_images(
@@ -162,8 +119,17 @@ def train_images(
             save_image_checkpoint(checkpoint, spec_of(config), run.method.exported(), meta)
             discard_state(out / STATE_FILE)
             _draw(out)
-    found, accuracy = run.pictures, seen.get("knn_accuracy")
-    return ImageTrainResult(checkpoint, len(found), run.plan.steps, found.unreadable, last, accuracy, method=run.method)
+    return ImageTrainResult(
+        checkpoint,
+        pictures=len(run.pictures),
+        steps=run.plan.steps,
+        unreadable=run.pictures.unreadable,
+        last=last,
+        knn=seen.get("knn_accuracy"),
+        knn_before=knn_before(out) if run.plan.steps else None,
+        held_out=config.knn.test is not None,
+        method=run.method,
+    )
 
 
 @dataclass(frozen=True)

@@ -75,6 +75,7 @@ def test_an_interrupted_run_ends_with_the_weights_of_one_that_was_not(
     for table in ("metrics.csv", "evaluations.csv"):
         assert rows(out / table) == rows(tmp_path / "whole" / table)
     assert (resumed.knn, resumed.steps) == (whole.knn, whole.steps)
+    assert resumed.told() == whole.told()
     assert not list(out.glob("state.pt*"))
 
 

@@ -17,9 +17,10 @@ from twinlens.training.data.errors import DataError
 from twinlens.training.errors import CheckpointError
 from twinlens.training.image_checkpoint import load_image_checkpoint
 from twinlens.training.image_config import ImageTrainConfig
+from twinlens.training.image_result import ImageTrainResult
 from twinlens.training.loop import TrainingError
 from twinlens.training.methods.registry import IMAGE_METHODS
-from twinlens.training.train_images import ImageTrainResult, train_images
+from twinlens.training.train_images import train_images
 
 
 @pytest.fixture(scope="module")
@@ -68,7 +69,11 @@ def test_the_checkpoint_tells_where_it_came_from_and_what_was_measured(
     assert meta.metrics["knn_accuracy"] == trained.knn
     assert trained.knn is not None
     assert 0 <= trained.knn <= 1
-    assert f"kNN accuracy {trained.knn:.3f}" in trained.told()
+    first = rows_of(trained.checkpoint.parent / "evaluations.csv")[0]
+    assert trained.told() == (
+        f"4 steps on 32 pictures, kNN accuracy {trained.knn:.3f} (before training {float(first['knn_accuracy']):.3f}) "
+        "on the training pictures, each by the others"
+    )
 
 
 def test_the_same_configuration_gives_the_same_weights(
@@ -97,6 +102,10 @@ def test_no_steps_leave_the_weights_that_the_seed_gives(pictures: Path, tmp_path
     assert all(torch.equal(states[0][name], states[1][name]) for name in states[0])
     assert runs[0].last == {}
     assert runs[0].summary()["knn"] == runs[0].knn
+    assert (
+        runs[0].told()
+        == f"0 steps on 32 pictures, kNN accuracy {runs[0].knn:.3f} on the training pictures, each by the others"
+    )
     assert [float(row["step"]) for row in rows_of(tmp_path / "a/evaluations.csv")] == [0]
 
 
@@ -110,8 +119,9 @@ def test_pictures_without_classes_train_without_looks(pictures: Path, tmp_path: 
 def test_a_test_set_is_told_by_the_training_pictures(pictures: Path, tmp_path: Path) -> None:
     test = write_classes(tmp_path / "test", 3, seed=9)
     config = small_run("simclr", pictures, f"knn.test={test}", "knn.every_epochs=0.5", "knn.k=3")
-    train_images(config, tmp_path / "run", Reports())
+    result = train_images(config, tmp_path / "run", Reports())
     assert [float(row["step"]) for row in rows_of(tmp_path / "run/evaluations.csv")] == [0, 2, 4]
+    assert result.told().endswith(f"(before training {result.knn_before:.3f}) on knn.test")
     with pytest.raises(ConfigError, match=r"knn.test: the training pictures are of no two classes"):
         train_images(small_run("simclr", pictures / "jade", f"knn.test={test}"), tmp_path / "other", Reports())
 
