@@ -99,7 +99,8 @@ class ImageRunConfig(Frozen):
         precision: bf16 keeps the weights in fp32 and computes in bfloat16; auto takes it where the processor has it.
         augmentation: `batched` (tensor code for the whole batch) or `exact` (torchvision, picture by picture).
         seed: Of the weights, the order of the pictures and every draw.
-        log_every: Steps between two rows of metrics.csv, and between two lines.
+        log_every: Steps between two rows of metrics.csv, and between two lines; None: 20, or fewer where a run of fewer
+            than 400 steps would have less than 20 rows.
         state_every: Write the state from which a run goes on (`--resume`) every so many steps, besides when it is
             interrupted; 0: only then.
         threads: Of torch, at most 1,024; None leaves it alone.
@@ -117,7 +118,7 @@ class ImageRunConfig(Frozen):
     precision: Literal["auto", "fp32", "bf16"] = "auto"
     augmentation: Literal["batched", "exact"] = "batched"
     seed: int = Field(default=0, ge=0, lt=2**32)
-    log_every: int = Field(default=20, ge=1)
+    log_every: int | None = Field(default=None, ge=1)
     state_every: int = Field(default=500, ge=0)
     threads: int | None = Field(default=None, ge=1, le=1024)
 

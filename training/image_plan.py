@@ -20,6 +20,10 @@ from twinlens.training.ranks import Ranks
 from twinlens.training.run_records import PACKAGES
 from twinlens.training.versions import versions
 
+# Steps between two reports where the run does not say, and how many reports a short one has at the least.
+_LOG_EVERY = 20
+_LEAST_ROWS = 20
+
 
 def load(config: ImageTrainConfig, path: Path, *, spill: Path | None = None) -> PictureSet:
     """The pictures at `path`, as the configuration stores them.
@@ -121,7 +125,7 @@ def plan_of(config: ImageTrainConfig, pictures: PictureSet, world_size: int = 1)
         warmup_steps=round(run.warmup_share * steps),
         optimiser=run.optimiser,
         momentum=run.momentum,
-        log_every=run.log_every,
+        log_every=run.log_every or max(1, min(_LOG_EVERY, steps // _LEAST_ROWS)),
         chunk_size=run.chunk_size,
         world_size=world_size,
     )

@@ -100,7 +100,7 @@ def train_images(
                     run.batches,
                     steps=run.plan.steps,
                     precision=precision_of(config.train.precision),
-                    log_every=config.train.log_every,
+                    log_every=run.plan.log_every,
                     metrics_csv=out / METRICS_FILE,
                     progress=progress,
                     threads=config.train.threads,

@@ -17,6 +17,7 @@ from twinlens.training.data.errors import DataError
 from twinlens.training.errors import CheckpointError
 from twinlens.training.image_checkpoint import load_image_checkpoint
 from twinlens.training.image_config import ImageTrainConfig
+from twinlens.training.image_plan import load, plan_of
 from twinlens.training.image_result import ImageTrainResult
 from twinlens.training.loop import TrainingError
 from twinlens.training.methods.registry import IMAGE_METHODS
@@ -124,6 +125,17 @@ def test_a_test_set_is_told_by_the_training_pictures(pictures: Path, tmp_path: P
     assert result.told().endswith(f"(before training {result.knn_before:.3f}) on knn.test")
     with pytest.raises(ConfigError, match=r"knn.test: the training pictures are of no two classes"):
         train_images(small_run("simclr", pictures / "jade", f"knn.test={test}"), tmp_path / "other", Reports())
+
+
+def test_a_short_run_has_enough_rows_for_curves(pictures: Path, tmp_path: Path) -> None:
+    config = small_run("simclr", pictures)
+    run = config.train.model_copy(update={"log_every": None})
+    train_images(config.model_copy(update={"train": run}), tmp_path / "run", Reports())
+    assert len(rows_of(tmp_path / "run/metrics.csv")) == 4
+    found = load(config, pictures)
+    for steps, expected in ((1, 1), (19, 1), (60, 3), (399, 19), (400, 20), (10_000, 20)):
+        asked = run.model_copy(update={"steps": steps})
+        assert plan_of(config.model_copy(update={"train": asked}), found).log_every == expected
 
 
 def test_epochs_count_walks_through_the_data(pictures: Path, tmp_path: Path) -> None:
