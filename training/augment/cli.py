@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,6 +15,7 @@ from twinlens.training.augment.ablation import Ablation
 from twinlens.training.command_line import for_people, named_path
 from twinlens.training.config import ConfigError
 from twinlens.training.errors import first_line
+from twinlens.training.made_folder import made_folder
 
 if TYPE_CHECKING:
     from twinlens.training.augment.recipe import AugmentRecipe
@@ -65,18 +67,17 @@ def preview(
 
     Also tells what the recipe does at its size, and what it changes for small pictures.
     """
-    with for_people():
-        _check_writable(out)
+    with for_people(), _room_for(out):
         recipe, found = _read(method, config, images, settings or (), ablate, pictures)
         from twinlens.training.augment.description import describe
         from twinlens.training.augment.preview import contact_sheet
         from twinlens.training.data.picture_set import left_out
 
         sheet = contact_sheet(recipe, found.pixels_nhwc, draws=draws, seed=seed, mode="exact" if exact else "batched")
-    try:
-        sheet.save(out)
-    except (OSError, ValueError) as error:  # the latter where a sheet is too large for the kind of file
-        raise click.ClickException(f"cannot write {out}: {first_line(error)}") from error
+        try:
+            sheet.save(out)
+        except (OSError, ValueError) as error:  # the latter where a sheet is too large for the kind of file
+            raise click.ClickException(f"cannot write {out}: {first_line(error)}") from error
     for line in describe(recipe):
         typer.echo(line)
     for line in left_out(found.unreadable):
@@ -92,12 +93,13 @@ def _read(
     ablate: Ablation | None,
     limit: int,
 ) -> tuple[AugmentRecipe, PictureSet]:
-    from twinlens.training.image_plan import load, stored_side
-
+    # Files and settings first: to load torch takes seconds.
     if not method.endswith(".toml"):
         from twinlens.training.image_config import read_image_config
 
         run = read_image_config(method, config, pictures=images, settings=settings, ablate=ablate)
+        from twinlens.training.image_plan import load
+
         # A sheet shows what can be shown, however few that is.
         few = run.model_copy(update={"data": run.data.model_copy(update={"limit": limit, "max_unreadable_share": 1.0})})
         return run.augment, load(few, run.data.path)
@@ -112,15 +114,19 @@ def _read(
     from twinlens.training.data.picture_sources import load_pictures
 
     recipe = read_recipe(Path(method))
+    from twinlens.training.image_plan import stored_side
+
     side = stored_side(recipe.size)
     found = load_pictures(images, side=side, smallest=recipe.size, limit=limit, max_unreadable_share=1.0)
     return (recipe if ablate is None else ablated(recipe, ablate)), found
 
 
-def _check_writable(out: Path) -> None:
+@contextmanager
+def _room_for(out: Path) -> Iterator[None]:
+    """Makes the folder of a sheet, unless it is clear that there can be none."""
     if out.suffix.lower() not in {".png", ".jpg", ".jpeg", ".webp"}:
         raise ConfigError(f"{out} must end in .png, .jpg or .webp")
-    if not out.parent.is_dir():
-        raise ConfigError(f"cannot write {out}: there is no folder {out.parent}")
     if out.is_dir():
         raise ConfigError(f"cannot write {out}: it is a folder")
+    with made_folder(out.parent):
+        yield

@@ -62,7 +62,8 @@ def load_pictures(
     decoded = decode_each(listed, ListedPicture.read, spec, smallest=smallest, spill=spill)
     kept = list(decoded.rows)
     unreadable = {listed[row].name: reason for row, reason in decoded.unreadable.items()}
-    refuse_too_many(unreadable, len(listed), max_share=max_unreadable_share, key=share_key)
+    in_all = len(listing.pictures)
+    refuse_too_many(unreadable, len(listed), max_share=max_unreadable_share, key=share_key, in_all=in_all)
     shown = tuple(listed[row].name for row in kept)
     return PictureSet(
         decoded.pixels_nhwc, numbers[kept], classes, shown, decoded.digests, unreadable, listing.labels_from

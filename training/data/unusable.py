@@ -10,7 +10,9 @@ from twinlens.training.data.errors import DataError
 ALWAYS_ALLOWED = 3
 
 
-def refuse_too_many(unusable: Mapping[str, str], of: int, *, max_share: float, key: str | None = None) -> None:
+def refuse_too_many(
+    unusable: Mapping[str, str], of: int, *, max_share: float, key: str | None = None, in_all: int | None = None
+) -> None:
     """Stops where more pictures than allowed are unusable, and always where all are.
 
     Args:
@@ -18,6 +20,7 @@ def refuse_too_many(unusable: Mapping[str, str], of: int, *, max_share: float, k
         of: Of how many pictures.
         max_share: So large a share may be unusable, and three pictures whatever the share, unless it is 0.
         key: The setting that allows more; None where there is none.
+        in_all: How many pictures there are, where only some were looked at.
 
     Raises:
         DataError: telling how many, the first of them, and what to do.
@@ -30,4 +33,5 @@ def refuse_too_many(unusable: Mapping[str, str], of: int, *, max_share: float, k
     if len(unusable) < of:
         more = "" if key is None else f", or allow more with {key}"
         told = f", {allowed} at most may be so: remove them{more}"
-    raise DataError(f"{len(unusable)} of {of} pictures cannot be used{told}; the first is {first}: {reason}")
+    looked_at = "" if in_all in {None, of} else f" looked at, out of {in_all},"
+    raise DataError(f"{len(unusable)} of {of} pictures{looked_at} cannot be used{told}; the first is {first}: {reason}")

@@ -67,7 +67,7 @@ def test_the_name_of_a_picture_left_out_is_shown_escaped(preview: Preview, folde
 def test_the_command_writes_a_sheet_and_says_what_is_done(
     preview: Preview, folder: Path, tmp_path: Path, extra: list[str]
 ) -> None:
-    out = tmp_path / "sheet.png"
+    out = tmp_path / "sheets" / "today" / "sheet.png"  # neither of which is there
     code, text, wrong = preview("simclr", "--images", folder, "--out", out, "--set", "augment.size=32", *extra)
     assert code == 0, wrong
     assert "views 1-2: 32 px bicubic, crop 0.08-1 of the area, flip 0.5" in text
@@ -116,7 +116,15 @@ def test_a_file_with_a_section_of_its_own_is_a_recipe(preview: Preview, folder: 
         (["simclr", "--images", "PHOTOS", "--set", "augment.blurr=1"], "unknown key augment.blurr"),
         (["simclr", "--images", "PHOTOS", "--set", "augment.size=128"], "smaller than the crop of 128"),
         (["simclr", "--images", "PHOTOS", "--out", "sheet.txt"], "must end in .png"),
-        (["simclr", "--images", "PHOTOS", "--out", "nowhere/sheet.png"], "there is no folder nowhere"),
+        (
+            ["simclr", "--images", "PHOTOS", "--out", "EMPTY.toml/new/sheet.png"],
+            "EMPTY.toml/new cannot be made: Not a directory",
+        ),
+        (["simclr"], "simclr: data.path is missing: name the pictures in the file or with --images"),
+        (
+            ["simclr", "--images", "PHOTOS", "--pictures", "2", "--set", "augment.size=128"],
+            "2 of 2 pictures looked at, out of 4, cannot be used; the first is ",
+        ),
     ],
 )
 def test_what_is_wrong_is_said_in_one_line(
