@@ -181,6 +181,8 @@ def _prepare(
         share_batch_norm(method)
     if found := classes_told(pictures, method_class):
         say(found)
+    for line in method_class.advice(options, plan, backbone):
+        say(line)
     say(opening(config, pictures, plan, start, ranks))
     state = RunState(
         out / STATE_FILE, identity, every=config.train.state_every, steps=plan.steps, interruption=interruption

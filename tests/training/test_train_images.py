@@ -138,6 +138,16 @@ def test_a_short_run_has_enough_rows_for_curves(pictures: Path, tmp_path: Path) 
         assert plan_of(config.model_copy(update={"train": asked}), found).log_every == expected
 
 
+def test_what_a_run_says_ends_with_what_it_does(pictures: Path, tmp_path: Path) -> None:
+    said: list[str] = []
+    train_images(small_run("mae", pictures), tmp_path / "run", Reports(), say=said.append)
+    first, classes, advice, opening = said
+    assert first == f"reading the pictures of {pictures}"
+    assert classes.startswith("classes: amber, ")
+    assert "model.arguments.patch_size=4 makes 64" in advice
+    assert opening.startswith("mae on ")
+
+
 def test_epochs_count_walks_through_the_data(pictures: Path, tmp_path: Path) -> None:
     config = small_run("simclr", pictures)
     run = config.train.model_copy(update={"steps": None, "epochs": 1.5})

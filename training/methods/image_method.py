@@ -85,6 +85,11 @@ class ImageMethod(pl.LightningModule):
             ConfigError: naming the key and what would do.
         """
 
+    @classmethod
+    def advice(cls, options: Any, plan: RunPlan, backbone: Backbone) -> list[str]:  # noqa: ARG003 - for subclasses
+        """Lines on what can be trained, but is likely not what was meant; said before the first step."""
+        return []
+
     def step(self, views: list[Tensor], batch: PictureBatch) -> StepOutput:
         """One step's loss.
 

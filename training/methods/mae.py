@@ -27,6 +27,10 @@ from twinlens.training.modules.random_masking import random_masking, visible_cou
 from twinlens.training.modules.short_attention import short_attention
 
 
+# The paper's pictures have 196; a quarter of fewer than this is hardly a picture.
+_FEW_PATCHES = 32
+
+
 class MAEOptions(MethodOptions):
     """How much is hidden, and what predicts it.
 
@@ -85,6 +89,16 @@ class MAE(ImageMethod):
                 f"method.decoder_width: {options.decoder_width} must be a multiple of 4 and of "
                 f"decoder_heads ({options.decoder_heads})"
             )
+
+    @classmethod
+    def advice(cls, options: MAEOptions, plan: RunPlan, backbone: Backbone) -> list[str]:  # noqa: ARG003 - the base's
+        """Names smaller patches where a picture is cut into few: what is hidden can then only be guessed."""
+        patches, side = patch_rows(backbone) ** 2, patch_side(backbone)
+        if patches >= _FEW_PATCHES:
+            return []
+        seen = visible_count(patches, options.mask_share)
+        smaller = f"; model.arguments.patch_size={side // 2} makes {4 * patches}" if side % 2 == 0 else ""
+        return [f"a picture is cut into {patches} patches, of which {seen} are seen: little to learn from{smaller}"]
 
     def step(self, views: list[Tensor], batch: PictureBatch) -> StepOutput:  # noqa: ARG002 - the base's signature
         """Hides, encodes what is left, predicts the rest."""

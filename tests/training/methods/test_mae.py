@@ -149,3 +149,18 @@ def test_convolutional_networks_are_refused() -> None:
     backbone = build_backbone(BackboneConfig(timm="resnet10t", arguments={"channels": [8, 8, 16, 16]}), SIZE)
     with pytest.raises(ConfigError, match="mae needs a plain Vision Transformer"):
         MAE.check(MAEOptions(), RunPlan(steps=1, batch_size=N, dataset_size=32, size=SIZE), backbone)
+
+
+@pytest.mark.parametrize(
+    ("size", "side", "told"),
+    [
+        (32, 4, []),
+        (64, 8, []),
+        (32, 8, ["16 patches, of which 4 are seen: little to learn from; model.arguments.patch_size=4 makes 64"]),
+        (15, 3, ["25 patches, of which 6 are seen: little to learn from"]),
+    ],
+)
+def test_few_patches_are_told_of_with_what_makes_more(size: int, side: int, told: list[str]) -> None:
+    backbone = build_backbone(BackboneConfig(timm="vit_tiny_patch16_224", arguments={**TINY, "patch_size": side}), size)
+    plan = RunPlan(steps=10, batch_size=N, dataset_size=32, size=size)
+    assert MAE.advice(MAEOptions(), plan, backbone) == [f"a picture is cut into {line}" for line in told]
