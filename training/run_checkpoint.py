@@ -13,8 +13,10 @@ def checkpoint_of(source: Path) -> Path:
     """The checkpoint that a file or a run folder names.
 
     Raises:
-        CheckpointError: if the folder holds none; it says what it holds instead.
+        CheckpointError: if there is nothing, or the folder holds none; it says what it holds instead.
     """
+    if not source.exists():
+        raise CheckpointError(f"no checkpoint at {source}")
     if not source.is_dir():
         return source
     checkpoint = source / CHECKPOINT_FILE

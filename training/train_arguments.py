@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import glob
 from pathlib import Path
 
 import typer
 
 from twinlens.training.augment.ablation import Ablation
+from twinlens.training.data.pictures_there import check_pictures_there
 from twinlens.training.errors import ConfigError
 from twinlens.training.methods.registry import check_method
 
@@ -40,7 +40,5 @@ def check_arguments(
             raise typer.BadParameter("clip takes a file (an example is docs/examples/clip.toml)")
         return
     check_method(method)
-    if images is not None and not images.exists() and not glob.glob(str(images)):  # noqa: PTH207 - a whole path
-        from twinlens.training.data.picture_sources import list_pictures  # noqa: PLC0415 - only to say so
-
-        list_pictures(images)
+    if images is not None:
+        check_pictures_there(images)

@@ -12,6 +12,9 @@ def test_a_run_stands_for_its_checkpoint_and_a_file_for_itself(tmp_path: Path) -
     (tmp_path / "checkpoint.pt").touch()
     (tmp_path / "state.pt").touch()  # left by a run that was killed at its very end
     assert checkpoint_of(tmp_path) == tmp_path / "checkpoint.pt"
+    with pytest.raises(CheckpointError, match=r"no checkpoint at .*any\.pt"):
+        checkpoint_of(tmp_path / "any.pt")
+    (tmp_path / "any.pt").touch()
     assert checkpoint_of(tmp_path / "any.pt") == tmp_path / "any.pt"
 
 

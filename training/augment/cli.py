@@ -14,6 +14,7 @@ from twinlens.printable import printable
 from twinlens.training.augment.ablation import Ablation
 from twinlens.training.command_line import for_people, named_path
 from twinlens.training.config import ConfigError
+from twinlens.training.data.pictures_there import check_pictures_there
 from twinlens.training.errors import first_line
 from twinlens.training.made_folder import made_folder
 
@@ -94,6 +95,8 @@ def _read(
     limit: int,
 ) -> tuple[AugmentRecipe, PictureSet]:
     # Files and settings first: to load torch takes seconds.
+    if images is not None:
+        check_pictures_there(images)
     if not method.endswith(".toml"):
         from twinlens.training.image_config import read_image_config
 

@@ -11,6 +11,8 @@ import typer
 from twinlens.client.commands.options import AsJson
 from twinlens.printable import printable
 from twinlens.training.command_line import for_people, named_path
+from twinlens.training.data.pictures_there import check_pictures_there
+from twinlens.training.run_checkpoint import checkpoint_of
 
 if TYPE_CHECKING:
     from twinlens.training.evaluation.probe import ProbeResult
@@ -64,6 +66,9 @@ def probe(
             raise ConfigError("--map draws pictures: name a folder for them with --out")
         if out is not None and out.exists() and not out.is_dir():
             raise ConfigError(f"{out} is a file; name a folder for the report")
+        checkpoint_of(source)
+        for pictures in (train, *([] if test is None else [test])):
+            check_pictures_there(pictures)
         from twinlens.training.evaluation.probe import SHARES, ProbeRequest
         from twinlens.training.evaluation.probe import probe as run
         from twinlens.training.evaluation.report_folder import read_run, write_report

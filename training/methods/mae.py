@@ -26,7 +26,6 @@ from twinlens.training.modules.patches import patches_of
 from twinlens.training.modules.random_masking import random_masking, visible_count
 from twinlens.training.modules.short_attention import short_attention
 
-
 # The paper's pictures have 196; a quarter of fewer than this is hardly a picture.
 _FEW_PATCHES = 32
 

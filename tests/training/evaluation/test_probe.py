@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import click
@@ -204,3 +206,22 @@ def test_records_that_are_damaged_count_as_absent(tmp_path: Path) -> None:
     assert read_record(tmp_path, "config.json") is None
     (tmp_path / "config.json").write_text("[1]")
     assert read_record(tmp_path, "config.json") is None
+
+
+def test_what_is_not_there_is_told_before_torch_is_loaded(run_folder: Path, tmp_path: Path) -> None:
+    mistakes = (
+        ["probe", "nowhere", "--train", "."],
+        ["probe", ".", "--train", "."],
+        ["probe", str(run_folder), "--train", "nowhere"],
+        ["probe", str(run_folder), "--train", ".", "--test", "nowhere-*.tar"],
+        ["augment", "preview", "simclr", "--images", "nowhere", "--out", "sheet.png"],
+        ["augment", "preview", "nowhere.toml", "--images", ".", "--out", "sheet.png"],
+    )
+    code = (
+        "import sys\nfrom twinlens.__main__ import main\n"
+        f"codes = [main(each) for each in {mistakes!r}]\n"
+        "sys.exit(codes != [1] * len(codes) or 'torch' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("\n") == len(mistakes)
