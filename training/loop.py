@@ -63,7 +63,8 @@ def fit(
         The last report.
 
     Raises:
-        TrainingError: if the loss is no longer finite, or there are more processes than GPUs on a machine that has any.
+        TrainingError: if the loss is no longer finite, a step does not fit into memory, or there are more processes
+            than GPUs on a machine that has any.
     """
     gpus = torch.cuda.device_count()
     if 0 < gpus < ranks.local_world_size:
@@ -71,7 +72,7 @@ def fit(
     if threads is not None:
         torch.set_num_threads(threads)
     log = _MetricsLog(steps, log_every, metrics_csv, progress, ranks)
-    with _quiet():
+    with _quiet(), _within_memory():
         trainer = pl.Trainer(
             accelerator="auto",
             devices=ranks.local_world_size,
@@ -173,6 +174,19 @@ class _OwnDraws(pl.Callback):
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:  # noqa: ARG002
         if self._ranks.world_size > 1:
             torch.manual_seed(torch.initial_seed() + self._ranks.rank)
+
+
+@contextmanager
+def _within_memory() -> Iterator[None]:
+    """One line where a GPU's memory or the machine's is not enough."""
+    try:
+        yield
+    except RuntimeError as error:
+        if not isinstance(error, torch.OutOfMemoryError) and "can't allocate memory" not in str(error):
+            raise
+        raise TrainingError(
+            "a step does not fit into memory: lower train.batch_size, or set train.chunk_size where the method takes it"
+        ) from error
 
 
 @contextmanager

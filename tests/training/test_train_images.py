@@ -21,6 +21,7 @@ from twinlens.training.image_plan import load, plan_of
 from twinlens.training.image_result import ImageTrainResult
 from twinlens.training.loop import TrainingError
 from twinlens.training.methods.registry import IMAGE_METHODS
+from twinlens.training.methods.simclr import SimCLR
 from twinlens.training.train_images import train_images
 
 
@@ -170,6 +171,27 @@ def test_a_loss_that_is_not_finite_stops_the_run(pictures: Path, tmp_path: Path)
     with pytest.raises(TrainingError, match=r"not finite|the loss is"):
         train_images(config, tmp_path / "run", Reports())
     assert not (tmp_path / "run/checkpoint.pt").exists()
+
+
+def test_a_step_that_does_not_fit_into_memory_is_one_line(
+    pictures: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def too_much(*_: object) -> None:
+        torch.empty(2**55)  # petabytes
+
+    def on_a_gpu(*_: object) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
+
+    def otherwise(*_: object) -> None:
+        raise RuntimeError("of another kind")
+
+    for name, step in (("cpu", too_much), ("gpu", on_a_gpu)):
+        monkeypatch.setattr(SimCLR, "step", step)
+        with pytest.raises(TrainingError, match=r"^a step does not fit into memory: lower train.batch_size, or"):
+            train_images(small_run("simclr", pictures), tmp_path / name, Reports())
+    monkeypatch.setattr(SimCLR, "step", otherwise)
+    with pytest.raises(RuntimeError, match="of another kind"):
+        train_images(small_run("simclr", pictures), tmp_path / "other", Reports())
 
 
 @pytest.mark.parametrize(
