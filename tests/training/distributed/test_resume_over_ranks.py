@@ -52,7 +52,7 @@ def signalled_on_the_second_rank(config: ImageTrainConfig, out: Path) -> tuple[i
         if self.global_step + 1 == 2 and torch.distributed.get_rank() == 1:
             signal.raise_signal(signal.SIGTERM)
 
-    SimCLR.after_step = ask  # type: ignore[method-assign]
+    SimCLR.after_step = ask  # type: ignore[method-assign, assignment]
     with pytest.raises(RunInterrupted) as caught:
         train_images(config, out, lambda _: nullcontext(lambda *_: None))
     return caught.value.step, caught.value.exit_code
