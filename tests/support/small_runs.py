@@ -83,7 +83,7 @@ def crops(local: int = 0) -> AugmentRecipe:
 def train(
     method: ImageMethod, folder: Path, *, pictures: PictureSet | None = None, local: int = 0
 ) -> list[dict[str, float]]:
-    """Trains as the method's plan says, on the CPU with one thread; every report of the loop."""
+    """Trains as the method's plan says, on the CPU with one thread; every report of the loop that has values."""
     folder.mkdir(exist_ok=True)
     plan = method.plan
     pictures = tinted_noise(plan.dataset_size) if pictures is None else pictures
@@ -91,7 +91,8 @@ def train(
     reports: list[dict[str, float]] = []
 
     def keep(step: int, values: dict[str, float]) -> None:
-        reports.append({"step": step, **values})
+        if values:  # else it only says that the run lives
+            reports.append({"step": step, **values})
 
     fit(
         method,

@@ -51,7 +51,8 @@ def train(config: ImageTrainConfig, out: Path, reports: list[int]) -> dict[str, 
     from twinlens.training.train_images import train_images
 
     def report(step: int, values: dict[str, float]) -> None:
-        reports.append(step)
+        if values:  # else it only says that the run lives
+            reports.append(step)
 
     def reporting(steps: int) -> AbstractContextManager[Report]:
         return nullcontext(report)
