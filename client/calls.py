@@ -265,7 +265,7 @@ def upsert(collection: str, items: Iterable[types.NewItem]) -> Plan[types.Upsert
             model = convert.model_info(response.model)
             stored += response.stored_count
             truncated += response.truncated_count
-            here += [convert.upsert_failure(each, sent[each.position][0]) for each in response.failures]
+            here += [convert.upsert_failure(each, *sent[each.position]) for each in response.failures]
         failures += sorted(here, key=lambda failure: failure.position)
         start += len(batch)
     return types.UpsertReport(stored=stored, failures=tuple(failures), truncated=truncated, model=model)

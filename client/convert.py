@@ -216,10 +216,12 @@ def item(wire: collection_pb2.Item, image: bytes | None = None) -> types.Item:
     )
 
 
-def upsert_failure(wire: collection_pb2.UpsertFailure, position: int) -> types.UpsertFailure:
-    """An item that the server did not store, at its position among the items given."""
+def upsert_failure(
+    wire: collection_pb2.UpsertFailure, position: int, sent: collection_pb2.NewItem
+) -> types.UpsertFailure:
+    """An item that the server did not store, at its position among those given, by its id as sent: replies cut it."""
     why = error(wire.error)
-    return types.UpsertFailure(position=position, id=wire.id, reason=why.reason, message=why.message)
+    return types.UpsertFailure(position=position, id=sent.id, reason=why.reason, message=why.message)
 
 
 def _time(stamp: Timestamp) -> datetime:
