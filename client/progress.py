@@ -64,8 +64,8 @@ def stderr_console() -> Console:
 
 
 def print_line(console: Console, line: str) -> None:
-    """One line as it is: not folded, no markup, and no control characters of a file's name."""
-    console.print(printable(line), markup=False, soft_wrap=True)
+    """One line as it is: not folded, no markup, no emoji for `:car:`, and no control characters of a file's name."""
+    console.print(printable(line), markup=False, emoji=False, soft_wrap=True)
 
 
 @contextmanager

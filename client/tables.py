@@ -69,7 +69,7 @@ def label_table(title: str, names: Sequence[str], results: Sequence[Classificati
         table.add_column("next", overflow="fold")
     for name, result in zip(names, results, strict=True):
         if not result.scores:
-            table.add_row(_plain(name), Text(str(result.error or "no label"), style="red"))
+            table.add_row(_plain(name), Text(printable(str(result.error or "no label")), style="red"))
             continue
         best, *others = result.scores
         row: list[str | Text] = [_plain(name), _plain(best.label), f"{best.probability:.3f}", f"{best.cosine:.3f}"]

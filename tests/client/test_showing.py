@@ -96,8 +96,10 @@ def test_names_of_files_are_never_taken_for_markup_or_control_characters() -> No
 
 def test_a_table_of_labels_shows_runners_up_and_failures() -> None:
     good = Classification((LabelScore("cat", 0.3, 0.9), LabelScore("dog", 0.1, 0.1)))
-    text = shown(label_table("Labels", ["a.png", "b.png"], [good, Classification((), ItemError("X", "not a picture"))]))
-    for part in ("a.png", "cat", "0.900", "dog 0.100", "b.png", "not a picture"):
+    text = shown(
+        label_table("Labels", ["a.png", "b.png"], [good, Classification((), ItemError("X", "not a\x1b picture"))])
+    )
+    for part in ("a.png", "cat", "0.900", "dog 0.100", "b.png", r"not a\x1b picture"):
         assert part in text
 
 
@@ -116,10 +118,10 @@ def test_progress_without_a_terminal_is_plain_lines_now_and_then(
         for _ in range(5):
             bar.advance(1000)
             now[0] += 6.0
-        bar.say("x" * 300 + " [red]\x1b")
+        bar.say("x" * 300 + " [red]\x1b :car:")
     captured = capsys.readouterr()
     assert captured.out == ""
-    assert captured.err.splitlines() == ["labelled 3,000", "labelled 5,000", "x" * 300 + r" [red]\x1b"]
+    assert captured.err.splitlines() == ["labelled 3,000", "labelled 5,000", "x" * 300 + r" [red]\x1b :car:"]
 
 
 def test_progress_on_a_terminal_is_a_bar_that_learns_the_total(monkeypatch: pytest.MonkeyPatch) -> None:
