@@ -28,7 +28,8 @@ from bench.peak_memory import highest_mib
 from twinlens.training.data.picture_batch import PictureBatch
 from twinlens.training.methods.run_plan import RunPlan
 from twinlens.training.methods.simclr import SimCLR, SimCLROptions
-from twinlens.training.modules.backbone import BackboneConfig, build_backbone
+from twinlens.training.modules.backbone import build_backbone
+from twinlens.training.modules.backbone_config import BackboneConfig
 
 
 def measure(options: argparse.Namespace) -> dict[str, float]:

@@ -37,7 +37,8 @@ from twinlens.training.data.picture_batch import PictureBatch
 from twinlens.training.image_config import recipe_text
 from twinlens.training.methods.run_plan import RunPlan
 from twinlens.training.methods.simclr import SimCLR, SimCLROptions
-from twinlens.training.modules.backbone import BackboneConfig, build_backbone
+from twinlens.training.modules.backbone import build_backbone
+from twinlens.training.modules.backbone_config import BackboneConfig
 
 Clock = Callable[[], float]
 Step = Callable[[int], "Timed"]

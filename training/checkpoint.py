@@ -19,21 +19,6 @@ from twinlens.training.errors import CheckpointError, ConfigError, first_line
 from twinlens.training.finite import first_not_finite
 from twinlens.training.torch_file import NotATorchFile, is_plain, read_torch_file
 
-__all__ = [
-    "CHECKPOINT_FORMAT",
-    "CheckpointError",
-    "CheckpointMeta",
-    "DualEncoderSpec",
-    "build_model",
-    "load_checkpoint",
-    "load_weights",
-    "meta_of",
-    "read_checkpoint",
-    "read_payload",
-    "save_checkpoint",
-    "write_payload",
-]
-
 CHECKPOINT_FORMAT = 1
 # The least image tower that open_clip builds, where another one takes its place.
 _PLACEHOLDER = {"image_size": 1, "patch_size": 1, "layers": 1, "width": 1, "head_width": 1}
@@ -105,7 +90,8 @@ def build_model(spec: DualEncoderSpec) -> nn.Module:
 
 
 def _backbone_tower(cfg: Mapping[str, Any], spec: DualEncoderSpec) -> nn.Module:
-    from twinlens.training.modules.backbone import BackboneConfig, build_backbone  # noqa: PLC0415 - only for these
+    from twinlens.training.modules.backbone import build_backbone  # noqa: PLC0415 - only for these
+    from twinlens.training.modules.backbone_config import BackboneConfig  # noqa: PLC0415
     from twinlens.training.modules.projected_backbone import ProjectedBackbone  # noqa: PLC0415
 
     try:

@@ -12,7 +12,7 @@ from twinlens.client.commands.options import AsJson, Bundle, Local, Server
 from twinlens.printable import printable
 from twinlens.training.augment.ablation import Ablation
 from twinlens.training.command_line import for_people, named_path
-from twinlens.training.config import ConfigError
+from twinlens.training.errors import ConfigError
 from twinlens.training.export.cli import export, pull, starter
 from twinlens.training.methods.registry import IMAGE_METHODS
 from twinlens.training.ranks import ALONE, launched_ranks

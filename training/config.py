@@ -15,23 +15,6 @@ from twinlens.training.config_layers import relative_to, with_settings
 from twinlens.training.errors import ConfigError
 from twinlens.training.known_keys import perhaps_key
 
-__all__ = [
-    "PATHS",
-    "CaptionsData",
-    "ConfigError",
-    "Frozen",
-    "HardNegativesConfig",
-    "ModelConfig",
-    "NamedPath",
-    "RunConfig",
-    "ScenesData",
-    "TrainConfig",
-    "WholeConfig",
-    "one_line",
-    "read_config",
-    "read_toml",
-]
-
 # Section and key of what is a path.
 PATHS = (
     ("data", "path"),

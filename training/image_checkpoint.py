@@ -11,17 +11,10 @@ from typing import Any
 from pydantic import ValidationError
 
 from twinlens.encoders.manifest import PreprocessSpec
-from twinlens.training.checkpoint import (
-    CheckpointError,
-    CheckpointMeta,
-    load_weights,
-    meta_of,
-    read_payload,
-    write_payload,
-)
-from twinlens.training.config import ConfigError
-from twinlens.training.errors import first_line
-from twinlens.training.modules.backbone import Backbone, BackboneConfig, build_backbone
+from twinlens.training.checkpoint import CheckpointMeta, load_weights, meta_of, read_payload, write_payload
+from twinlens.training.errors import CheckpointError, ConfigError, first_line
+from twinlens.training.modules.backbone import Backbone, build_backbone
+from twinlens.training.modules.backbone_config import BackboneConfig
 
 IMAGE_KIND = "image"
 

@@ -6,10 +6,10 @@ from pathlib import Path
 
 from twinlens.encoders.manifest import Lineage, PreprocessSpec
 from twinlens.training.checkpoint import CheckpointMeta
-from twinlens.training.config import ConfigError
 from twinlens.training.data.picture_set import CLASSES_STAND_IN, PictureSet, classes_found
 from twinlens.training.data.picture_sources import load_pictures
 from twinlens.training.data.picture_tables import PictureColumns
+from twinlens.training.errors import ConfigError
 from twinlens.training.image_checkpoint import ImageEncoderSpec
 from twinlens.training.image_config import ImageTrainConfig
 from twinlens.training.methods.image_method import ImageMethod

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from twinlens.encoders.manifest import Lineage, PreprocessSpec
 from twinlens.training.checkpoint import CheckpointMeta, save_checkpoint
-from twinlens.training.config import CaptionsData, ConfigError, ScenesData, TrainConfig, one_line
+from twinlens.training.config import CaptionsData, ScenesData, TrainConfig, one_line
 from twinlens.training.config_layers import with_settings
 from twinlens.training.data.batches import HardShare, PairBatches
 from twinlens.training.data.captions import CaptionColumns, read_captions
@@ -20,6 +20,7 @@ from twinlens.training.data.mined import MinedTable, tie
 from twinlens.training.data.pairs import Pairs, RawPairs, from_captions, from_scenes, tokenise
 from twinlens.training.data.picture_set import left_out
 from twinlens.training.data.scenes import SMALLEST, generate
+from twinlens.training.errors import ConfigError
 from twinlens.training.interruption import Interruption
 from twinlens.training.loop import fit
 from twinlens.training.methods.clip import Clip

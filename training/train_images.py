@@ -11,10 +11,9 @@ import pytorch_lightning as pl
 import torch
 
 from twinlens.training.augment.augmenter import Augmenter
-from twinlens.training.config import ConfigError
 from twinlens.training.data.picture_batches import PictureBatches
 from twinlens.training.data.picture_set import UNLABELLED, PictureSet
-from twinlens.training.errors import CheckpointError, first_line
+from twinlens.training.errors import CheckpointError, ConfigError, first_line
 from twinlens.training.evaluation.curves import curves_of, draw_curves
 from twinlens.training.evaluation.knn_callback import KnnCallback
 from twinlens.training.image_checkpoint import save_image_checkpoint

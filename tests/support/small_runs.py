@@ -15,7 +15,8 @@ from twinlens.training.data.picture_batches import PictureBatches
 from twinlens.training.data.picture_set import PictureSet
 from twinlens.training.loop import fit
 from twinlens.training.methods.image_method import ImageMethod
-from twinlens.training.modules.backbone import Backbone, BackboneConfig, build_backbone
+from twinlens.training.modules.backbone import Backbone, build_backbone
+from twinlens.training.modules.backbone_config import BackboneConfig
 
 SIZE = 16
 RESNET = BackboneConfig(timm="resnet10t", arguments={"channels": [8, 8, 16, 16]})

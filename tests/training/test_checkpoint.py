@@ -11,14 +11,8 @@ import pytest
 import torch
 
 from twinlens.encoders.manifest import Lineage
-from twinlens.training.checkpoint import (
-    CheckpointError,
-    CheckpointMeta,
-    DualEncoderSpec,
-    build_model,
-    load_checkpoint,
-    save_checkpoint,
-)
+from twinlens.training.checkpoint import CheckpointMeta, DualEncoderSpec, build_model, load_checkpoint, save_checkpoint
+from twinlens.training.errors import CheckpointError
 
 
 @pytest.fixture

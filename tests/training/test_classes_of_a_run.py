@@ -6,7 +6,7 @@ import pytest
 
 from tests.support.drawn_pictures import write_classes
 from tests.support.small_image_runs import Reports, small_run
-from twinlens.training.config import ConfigError
+from twinlens.training.errors import ConfigError
 from twinlens.training.train_images import train_images
 
 

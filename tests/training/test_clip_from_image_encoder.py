@@ -15,19 +15,14 @@ from tests.training.conftest import SIZE, TINY_TOWERS
 from twinlens.encoders.encoder import Encoder
 from twinlens.encoders.manifest import PreprocessSpec
 from twinlens.encoders.preprocess import load_pixels
-from twinlens.training.checkpoint import (
-    CheckpointError,
-    CheckpointMeta,
-    DualEncoderSpec,
-    build_model,
-    load_checkpoint,
-    save_checkpoint,
-)
-from twinlens.training.config import ConfigError, TrainConfig, read_config
+from twinlens.training.checkpoint import CheckpointMeta, DualEncoderSpec, build_model, load_checkpoint, save_checkpoint
+from twinlens.training.config import TrainConfig, read_config
+from twinlens.training.errors import CheckpointError, ConfigError
 from twinlens.training.export.agreement import row_cosines
 from twinlens.training.export.checkpoint_bundle import export_checkpoint
 from twinlens.training.image_checkpoint import ImageEncoderSpec, save_image_checkpoint
-from twinlens.training.modules.backbone import Backbone, BackboneConfig, build_backbone
+from twinlens.training.modules.backbone import Backbone, build_backbone
+from twinlens.training.modules.backbone_config import BackboneConfig
 from twinlens.training.start import Parent, start_of
 from twinlens.training.train import train
 

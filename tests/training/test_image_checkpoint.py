@@ -8,15 +8,17 @@ import pytest
 import torch
 
 from twinlens.encoders.manifest import Lineage, PreprocessSpec
-from twinlens.training.checkpoint import CheckpointError, CheckpointMeta, DualEncoderSpec, build_model, load_checkpoint
+from twinlens.training.checkpoint import CheckpointMeta, DualEncoderSpec, build_model, load_checkpoint
 from twinlens.training.checkpoint import save_checkpoint as save_dual
+from twinlens.training.errors import CheckpointError
 from twinlens.training.image_checkpoint import (
     ImageEncoderSpec,
     holds_image_encoder,
     load_image_checkpoint,
     save_image_checkpoint,
 )
-from twinlens.training.modules.backbone import BackboneConfig, build_backbone
+from twinlens.training.modules.backbone import build_backbone
+from twinlens.training.modules.backbone_config import BackboneConfig
 
 CONFIG = BackboneConfig(
     timm="resnet18", stem="cifar_stride2", arguments={"layers": [1, 1, 1, 1], "channels": [8, 16, 16, 32]}

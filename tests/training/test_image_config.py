@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from twinlens.training.augment.ablation import Ablation
-from twinlens.training.config import ConfigError
+from twinlens.training.errors import ConfigError
 from twinlens.training.image_config import ImageTrainConfig, read_image_config, recipe_text
 from twinlens.training.methods.registry import IMAGE_METHODS, image_method
 from twinlens.training.run_records import check_same_run

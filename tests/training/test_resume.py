@@ -15,9 +15,7 @@ import torch
 
 from tests.support.drawn_pictures import write_classes
 from tests.support.small_image_runs import Reports, small_run
-from twinlens.training.checkpoint import CheckpointError
-from twinlens.training.config import ConfigError
-from twinlens.training.errors import TrainingRoomError
+from twinlens.training.errors import CheckpointError, ConfigError, TrainingRoomError
 from twinlens.training.image_checkpoint import load_image_checkpoint
 from twinlens.training.methods.registry import IMAGE_METHODS
 from twinlens.training.methods.simclr import SimCLR

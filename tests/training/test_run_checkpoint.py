@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from twinlens.training.checkpoint import CheckpointError
+from twinlens.training.errors import CheckpointError
 from twinlens.training.run_checkpoint import checkpoint_of
 
 

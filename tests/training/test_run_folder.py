@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from twinlens.training.config import ConfigError
+from twinlens.training.errors import ConfigError
 from twinlens.training.made_folder import made_folder
 from twinlens.training.run_folder import check_run_folder, run_folder
 from twinlens.training.run_records import write_records

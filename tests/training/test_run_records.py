@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from twinlens.training.config import ConfigError
 from twinlens.training.csv_rows import append_row, keep_rows_until, read_columns
 from twinlens.training.data.errors import DataError
+from twinlens.training.errors import ConfigError
 from twinlens.training.run_records import check_same_run, recorded_config, write_records
 
 

@@ -13,10 +13,11 @@ import pytest
 import torch
 
 from tests.training.conftest import SIZE, TINY_TOWERS
-from twinlens.training.checkpoint import CheckpointError, load_checkpoint
-from twinlens.training.config import ConfigError, TrainConfig
+from twinlens.training.checkpoint import load_checkpoint
+from twinlens.training.config import TrainConfig
 from twinlens.training.data.errors import DataError
 from twinlens.training.data.scenes import write_scenes
+from twinlens.training.errors import CheckpointError, ConfigError
 from twinlens.training.interruption import RunInterrupted
 from twinlens.training.loop import TrainingError
 from twinlens.training.mining.manifest import Kind, MinedNegatives, write_manifest

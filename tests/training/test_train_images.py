@@ -12,9 +12,8 @@ import torch
 from tests.support.drawn_pictures import write_classes
 from tests.support.small_image_runs import Reports, small_run
 from twinlens.training import train_images as module
-from twinlens.training.config import ConfigError
 from twinlens.training.data.errors import DataError
-from twinlens.training.errors import CheckpointError
+from twinlens.training.errors import CheckpointError, ConfigError
 from twinlens.training.image_checkpoint import load_image_checkpoint
 from twinlens.training.image_config import ImageTrainConfig
 from twinlens.training.image_plan import load, plan_of

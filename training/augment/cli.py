@@ -13,9 +13,8 @@ import typer
 from twinlens.printable import printable
 from twinlens.training.augment.ablation import Ablation
 from twinlens.training.command_line import for_people, named_path
-from twinlens.training.config import ConfigError
 from twinlens.training.data.pictures_there import check_pictures_there
-from twinlens.training.errors import first_line
+from twinlens.training.errors import ConfigError, first_line
 from twinlens.training.made_folder import made_folder
 
 if TYPE_CHECKING:

@@ -7,7 +7,8 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from twinlens.training.augment.recipe import AugmentRecipe
-from twinlens.training.config import ConfigError, one_line, read_toml
+from twinlens.training.config import one_line, read_toml
+from twinlens.training.errors import ConfigError
 
 
 def read_recipe(path: Path) -> AugmentRecipe:

@@ -59,7 +59,7 @@ def probe(
 ) -> None:
     """Measure what an image encoder has learnt: nearest neighbours, a linear probe, few-shot fine-tuning, its maps."""
     from twinlens.client.commands.output import print_json
-    from twinlens.training.config import ConfigError
+    from twinlens.training.errors import ConfigError
 
     with for_people(), ExitStack() as around:
         if maps and out is None:

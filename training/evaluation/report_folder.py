@@ -10,8 +10,8 @@ from typing import Any, get_args
 
 import numpy as np
 
-from twinlens.training.config import ConfigError
 from twinlens.training.data.errors import DataError
+from twinlens.training.errors import ConfigError
 from twinlens.training.evaluation.curves import Curve, curves_of, draw_curves
 from twinlens.training.evaluation.embedding_map import MapKind, draw_map, project
 from twinlens.training.evaluation.labelled import stratified

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from twinlens.encoders.manifest import Manifest, ScoringRule
-from twinlens.training.checkpoint import CheckpointError, CheckpointMeta, load_checkpoint
+from twinlens.training.checkpoint import CheckpointMeta, load_checkpoint
+from twinlens.training.errors import CheckpointError
 from twinlens.training.export.backbone_tower import backbone_tower
 from twinlens.training.export.bundle import About, publish_towers
 from twinlens.training.export.destination import check_destination

@@ -8,8 +8,8 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from twinlens.training.config import ConfigError
 from twinlens.training.data.picture_batch import PictureBatch
+from twinlens.training.errors import ConfigError
 from twinlens.training.losses.batch_info_nce import batch_info_nce
 from twinlens.training.losses.queue_info_nce import queue_info_nce
 from twinlens.training.methods.image_method import ImageMethod, MethodOptions, StepOutput

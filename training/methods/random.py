@@ -6,8 +6,8 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from twinlens.training.config import ConfigError
 from twinlens.training.data.picture_batch import PictureBatch
+from twinlens.training.errors import ConfigError
 from twinlens.training.methods.image_method import ImageMethod, MethodOptions, StepOutput
 from twinlens.training.methods.run_plan import RunPlan
 from twinlens.training.modules.backbone import Backbone

@@ -10,8 +10,8 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from twinlens.training.collapse.assignments import AssignmentMonitor, assignment_use
-from twinlens.training.config import ConfigError
 from twinlens.training.data.picture_batch import PictureBatch
+from twinlens.training.errors import ConfigError
 from twinlens.training.losses.sinkhorn import sinkhorn
 from twinlens.training.losses.swapped_prediction import swapped_prediction
 from twinlens.training.methods.image_method import ImageMethod, MethodOptions, StepOutput

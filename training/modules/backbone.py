@@ -8,14 +8,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from twinlens.training.config import ConfigError
-from twinlens.training.errors import first_line
+from twinlens.training.errors import ConfigError, first_line
 from twinlens.training.modules.backbone_config import BackboneConfig
 from twinlens.training.modules.short_attention import short_attention
 from twinlens.training.modules.small_map_convolution import mend_small_maps
 from twinlens.training.pull.near_names import perhaps
-
-__all__ = ["Backbone", "BackboneConfig", "build_backbone", "features_of_blank"]
 
 # Of the arguments of `timm.create_model`, those that are no choice.
 _FIXED = frozenset(

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from twinlens.training.config import ConfigError
+from twinlens.training.errors import ConfigError
 from twinlens.training.modules.backbone import Backbone
 from twinlens.training.modules.sincos_positions import sincos_positions
 

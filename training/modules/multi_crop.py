@@ -8,8 +8,7 @@ from itertools import groupby
 import torch
 from torch import Tensor
 
-from twinlens.training.config import ConfigError
-from twinlens.training.errors import first_line
+from twinlens.training.errors import ConfigError, first_line
 from twinlens.training.modules.backbone import Backbone, features_of_blank
 
 

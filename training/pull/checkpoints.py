@@ -12,8 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from twinlens.training.checkpoint import CheckpointError, load_weights
-from twinlens.training.errors import first_line
+from twinlens.training.checkpoint import load_weights
+from twinlens.training.errors import CheckpointError, first_line
 from twinlens.training.export.errors import ExportError
 from twinlens.training.pull.torchscript_archive import is_torchscript, read_torchscript
 from twinlens.training.torch_file import is_plain

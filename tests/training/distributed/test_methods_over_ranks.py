@@ -13,7 +13,8 @@ from tests.support.small_runs import Stepping
 from twinlens.training.data.picture_batch import PictureBatch
 from twinlens.training.methods.registry import image_method
 from twinlens.training.methods.run_plan import RunPlan
-from twinlens.training.modules.backbone import BackboneConfig, build_backbone
+from twinlens.training.modules.backbone import build_backbone
+from twinlens.training.modules.backbone_config import BackboneConfig
 from twinlens.training.modules.gather import own_rows, world_size
 from twinlens.training.modules.global_batch_norm import share_batch_norm
 

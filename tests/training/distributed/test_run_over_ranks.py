@@ -11,8 +11,8 @@ import torch
 from PIL import Image
 
 from tests.support.ranks import as_torchrun_starts_it, on_ranks
-from twinlens.training.config import ConfigError
 from twinlens.training.data.errors import DataError
+from twinlens.training.errors import ConfigError
 from twinlens.training.image_config import ImageTrainConfig, read_image_config
 from twinlens.training.methods.image_method import StepOutput
 from twinlens.training.progress import Report

@@ -23,7 +23,8 @@ from twinlens.training.evaluation.cli import probe
 from twinlens.training.evaluation.probe import ProbeRequest, _pictures
 from twinlens.training.evaluation.report import read_record
 from twinlens.training.image_checkpoint import ImageEncoderSpec, save_image_checkpoint
-from twinlens.training.modules.backbone import BackboneConfig, build_backbone
+from twinlens.training.modules.backbone import build_backbone
+from twinlens.training.modules.backbone_config import BackboneConfig
 
 TINY = BackboneConfig(
     timm="resnet18", stem="cifar_stride2", arguments={"channels": [8, 8, 8, 16], "layers": [1, 1, 1, 1]}

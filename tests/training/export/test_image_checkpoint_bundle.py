@@ -16,7 +16,8 @@ from twinlens.encoders.repository import ModelRepository
 from twinlens.training.checkpoint import CheckpointMeta
 from twinlens.training.export.agreement import row_cosines
 from twinlens.training.image_checkpoint import ImageEncoderSpec, save_image_checkpoint
-from twinlens.training.modules.backbone import BackboneConfig, build_backbone
+from twinlens.training.modules.backbone import build_backbone
+from twinlens.training.modules.backbone_config import BackboneConfig
 
 CONFIGS = {
     "resnet": BackboneConfig(

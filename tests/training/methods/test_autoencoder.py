@@ -6,11 +6,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from twinlens.training.config import ConfigError
 from twinlens.training.data.picture_batch import PictureBatch
+from twinlens.training.errors import ConfigError
 from twinlens.training.methods.autoencoder import Autoencoder, AutoencoderOptions, coarsest_side
 from twinlens.training.methods.run_plan import RunPlan
-from twinlens.training.modules.backbone import BackboneConfig, build_backbone
+from twinlens.training.modules.backbone import build_backbone
+from twinlens.training.modules.backbone_config import BackboneConfig
 
 N, SIZE = 4, 16
 RESNET = BackboneConfig(timm="resnet10t", arguments={"channels": [8, 8, 16, 16]})

@@ -10,7 +10,7 @@ from tests.support.small_runs import RESNET, VIT, empty_batch, random_views, sma
 from twinlens.training.losses.barlow_twins import barlow_twins
 from twinlens.training.methods.barlow_twins import BarlowTwins, BarlowTwinsOptions
 from twinlens.training.methods.run_plan import RunPlan
-from twinlens.training.modules.backbone import BackboneConfig
+from twinlens.training.modules.backbone_config import BackboneConfig
 
 N = 8
 

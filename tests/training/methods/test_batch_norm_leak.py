@@ -11,7 +11,8 @@ from torch import Tensor, nn
 from tests.support.small_runs import empty_batch
 from twinlens.training.methods.moco import MoCo, MoCoOptions
 from twinlens.training.methods.run_plan import RunPlan
-from twinlens.training.modules.backbone import Backbone, BackboneConfig
+from twinlens.training.modules.backbone import Backbone
+from twinlens.training.modules.backbone_config import BackboneConfig
 from twinlens.training.modules.momentum import MomentumNetwork
 
 N, K, SIDE = 32, 256, 4

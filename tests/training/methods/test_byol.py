@@ -11,7 +11,7 @@ from tests.support.small_runs import RESNET, VIT, empty_batch, random_views, sma
 from twinlens.training.losses.byol import byol_regression
 from twinlens.training.methods.byol import BYOL, BYOLOptions
 from twinlens.training.methods.run_plan import RunPlan
-from twinlens.training.modules.backbone import BackboneConfig
+from twinlens.training.modules.backbone_config import BackboneConfig
 from twinlens.training.modules.momentum import cosine_momentum
 
 N = 8

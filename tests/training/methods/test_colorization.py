@@ -6,12 +6,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from twinlens.training.config import ConfigError
 from twinlens.training.data.picture_batch import PictureBatch
+from twinlens.training.errors import ConfigError
 from twinlens.training.losses.rebalanced_colour import rebalanced_cross_entropy
 from twinlens.training.methods.colorization import Colorization, ColorizationOptions
 from twinlens.training.methods.run_plan import RunPlan
-from twinlens.training.modules.backbone import BackboneConfig, build_backbone
+from twinlens.training.modules.backbone import build_backbone
+from twinlens.training.modules.backbone_config import BackboneConfig
 from twinlens.training.modules.lab_colour import grey_of_lightness, lab_of
 from twinlens.training.modules.spatial_map import spatial_map
 

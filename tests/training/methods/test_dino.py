@@ -15,7 +15,7 @@ from twinlens.training.loop import TrainingError
 from twinlens.training.losses.dino import dino_loss
 from twinlens.training.methods.dino import DINO, DINOOptions
 from twinlens.training.methods.run_plan import RunPlan
-from twinlens.training.modules.backbone import BackboneConfig
+from twinlens.training.modules.backbone_config import BackboneConfig
 
 N = 8
 

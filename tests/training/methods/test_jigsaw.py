@@ -6,11 +6,12 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from twinlens.training.config import ConfigError
 from twinlens.training.data.picture_batch import PictureBatch
+from twinlens.training.errors import ConfigError
 from twinlens.training.methods.jigsaw import Jigsaw, JigsawOptions
 from twinlens.training.methods.run_plan import RunPlan
-from twinlens.training.modules.backbone import BackboneConfig, build_backbone
+from twinlens.training.modules.backbone import build_backbone
+from twinlens.training.modules.backbone_config import BackboneConfig
 from twinlens.training.modules.jigsaw_permutations import distant_permutations
 from twinlens.training.modules.jigsaw_tiles import jigsaw_tiles
 

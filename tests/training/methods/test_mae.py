@@ -7,11 +7,12 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from twinlens.training.config import ConfigError
 from twinlens.training.data.picture_batch import PictureBatch
+from twinlens.training.errors import ConfigError
 from twinlens.training.methods.mae import MAE, MAEOptions
 from twinlens.training.methods.run_plan import RunPlan
-from twinlens.training.modules.backbone import BackboneConfig, build_backbone
+from twinlens.training.modules.backbone import build_backbone
+from twinlens.training.modules.backbone_config import BackboneConfig
 from twinlens.training.modules.random_masking import random_masking
 
 N, SIZE, SIDE = 4, 16, 4

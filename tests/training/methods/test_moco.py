@@ -10,12 +10,12 @@ from torch import Tensor, nn
 from torch.nn.functional import normalize
 
 from tests.support.small_runs import RESNET, VIT, empty_batch, random_views, small_backbone, train
-from twinlens.training.config import ConfigError
+from twinlens.training.errors import ConfigError
 from twinlens.training.losses.batch_info_nce import batch_info_nce
 from twinlens.training.losses.queue_info_nce import queue_info_nce
 from twinlens.training.methods.moco import MoCo, MoCoOptions
 from twinlens.training.methods.run_plan import RunPlan
-from twinlens.training.modules.backbone import BackboneConfig
+from twinlens.training.modules.backbone_config import BackboneConfig
 from twinlens.training.modules.momentum import cosine_momentum
 from twinlens.training.modules.split_batch_norm import SplitBatchNorm
 

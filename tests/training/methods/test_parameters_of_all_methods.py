@@ -9,7 +9,8 @@ from twinlens.training.data.picture_batch import PictureBatch
 from twinlens.training.methods.image_method import ImageMethod
 from twinlens.training.methods.registry import IMAGE_METHODS, image_method
 from twinlens.training.methods.run_plan import RunPlan
-from twinlens.training.modules.backbone import BackboneConfig, build_backbone
+from twinlens.training.modules.backbone import build_backbone
+from twinlens.training.modules.backbone_config import BackboneConfig
 
 N = 16
 RESNET = BackboneConfig(timm="resnet10t", arguments={"channels": [8, 8, 16, 16], "stem_width": 8})

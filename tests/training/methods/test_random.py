@@ -3,12 +3,13 @@ from __future__ import annotations
 import pytest
 import torch
 
-from twinlens.training.config import ConfigError
+from twinlens.training.errors import ConfigError
 from twinlens.training.methods.image_method import MethodOptions
 from twinlens.training.methods.random import Random
 from twinlens.training.methods.registry import image_method
 from twinlens.training.methods.run_plan import RunPlan
-from twinlens.training.modules.backbone import BackboneConfig, build_backbone
+from twinlens.training.modules.backbone import build_backbone
+from twinlens.training.modules.backbone_config import BackboneConfig
 
 RESNET = BackboneConfig(timm="resnet10t", arguments={"channels": [8, 8, 16, 16]})
 

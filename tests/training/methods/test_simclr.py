@@ -10,7 +10,7 @@ from tests.support.small_runs import RESNET, SIZE, VIT, empty_batch, random_view
 from twinlens.training.losses.nt_xent import nt_xent
 from twinlens.training.methods.run_plan import RunPlan
 from twinlens.training.methods.simclr import SimCLR, SimCLROptions
-from twinlens.training.modules.backbone import BackboneConfig
+from twinlens.training.modules.backbone_config import BackboneConfig
 
 N = 8
 

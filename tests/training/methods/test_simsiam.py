@@ -10,7 +10,7 @@ from tests.support.small_runs import RESNET, VIT, empty_batch, random_views, sma
 from twinlens.training.losses.negative_cosine import negative_cosine
 from twinlens.training.methods.run_plan import RunPlan
 from twinlens.training.methods.simsiam import SimSiam, SimSiamOptions
-from twinlens.training.modules.backbone import BackboneConfig
+from twinlens.training.modules.backbone_config import BackboneConfig
 
 N = 8
 

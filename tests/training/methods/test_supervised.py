@@ -7,12 +7,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from twinlens.training.config import ConfigError
 from twinlens.training.data.picture_batch import PictureBatch
+from twinlens.training.errors import ConfigError
 from twinlens.training.methods.registry import image_method
 from twinlens.training.methods.run_plan import RunPlan
 from twinlens.training.methods.supervised import Supervised, SupervisedOptions
-from twinlens.training.modules.backbone import BackboneConfig, build_backbone
+from twinlens.training.modules.backbone import build_backbone
+from twinlens.training.modules.backbone_config import BackboneConfig
 
 N, SIZE, CLASSES = 6, 16, 5
 RESNET = BackboneConfig(timm="resnet10t", arguments={"channels": [8, 8, 16, 16]})

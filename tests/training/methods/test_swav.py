@@ -9,13 +9,13 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from tests.support.small_runs import RESNET, VIT, empty_batch, random_views, small_backbone, train
-from twinlens.training.config import ConfigError
+from twinlens.training.errors import ConfigError
 from twinlens.training.loop import TrainingError
 from twinlens.training.losses.sinkhorn import sinkhorn
 from twinlens.training.losses.swapped_prediction import swapped_prediction
 from twinlens.training.methods.run_plan import RunPlan
 from twinlens.training.methods.swav import SwAV, SwAVOptions
-from twinlens.training.modules.backbone import BackboneConfig
+from twinlens.training.modules.backbone_config import BackboneConfig
 
 N = 8
 

@@ -11,7 +11,7 @@ from twinlens.training.loop import TrainingError
 from twinlens.training.losses.vicreg import vicreg
 from twinlens.training.methods.run_plan import RunPlan
 from twinlens.training.methods.vicreg import VICReg, VICRegOptions
-from twinlens.training.modules.backbone import BackboneConfig
+from twinlens.training.modules.backbone_config import BackboneConfig
 
 N = 8
 LEARNS = {"steps": 40, "batch_size": 32, "dataset_size": 128, "log_every": 5}

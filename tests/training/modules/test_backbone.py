@@ -6,8 +6,9 @@ import pytest
 import timm
 import torch
 
-from twinlens.training.config import ConfigError
-from twinlens.training.modules.backbone import BackboneConfig, build_backbone
+from twinlens.training.errors import ConfigError
+from twinlens.training.modules.backbone import build_backbone
+from twinlens.training.modules.backbone_config import BackboneConfig
 
 SMALL: dict[str, Any] = {"layers": [1, 1, 1, 1], "channels": [8, 16, 16, 32]}
 SMALL_VIT: dict[str, Any] = {"patch_size": 8, "embed_dim": 32, "depth": 2, "num_heads": 2}

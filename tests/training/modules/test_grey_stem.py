@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 import torch
 
-from twinlens.training.modules.backbone import Backbone, BackboneConfig, build_backbone
+from twinlens.training.modules.backbone import Backbone, build_backbone
+from twinlens.training.modules.backbone_config import BackboneConfig
 from twinlens.training.modules.grey_stem import LUMA, fold_luma, grey_pixels
 
 SIZE = 16

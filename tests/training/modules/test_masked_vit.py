@@ -7,8 +7,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from twinlens.training.config import ConfigError
-from twinlens.training.modules.backbone import Backbone, BackboneConfig, build_backbone
+from twinlens.training.errors import ConfigError
+from twinlens.training.modules.backbone import Backbone, build_backbone
+from twinlens.training.modules.backbone_config import BackboneConfig
 from twinlens.training.modules.masked_vit import check_maskable, encode_visible, start_as_mae
 
 SIZE, PATCHES = 16, 16

@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 from tests.support.small_runs import RESNET, VIT, small_backbone
-from twinlens.training.config import ConfigError
+from twinlens.training.errors import ConfigError
 from twinlens.training.modules.multi_crop import check_crop_sizes, encode_crops
 
 

@@ -4,7 +4,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from twinlens.training.modules.backbone import BackboneConfig, build_backbone
+from twinlens.training.modules.backbone import build_backbone
+from twinlens.training.modules.backbone_config import BackboneConfig
 from twinlens.training.modules.small_map_convolution import SmallMapConvolution, mend_small_maps
 
 CASES = [(3, 2, 1), (3, 2, 2), (3, 2, 4), (3, 2, 5), (7, 2, 1), (7, 2, 8), (5, 3, 2), (5, 4, 3)]

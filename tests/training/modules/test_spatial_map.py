@@ -4,8 +4,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from twinlens.training.config import ConfigError
-from twinlens.training.modules.backbone import Backbone, BackboneConfig, build_backbone
+from twinlens.training.errors import ConfigError
+from twinlens.training.modules.backbone import Backbone, build_backbone
+from twinlens.training.modules.backbone_config import BackboneConfig
 from twinlens.training.modules.spatial_map import map_side, spatial_map
 
 SIZE = 32
