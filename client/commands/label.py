@@ -154,6 +154,7 @@ def label(
         opened as sink,
         progress("labelled", lambda: sum(1 for _ in walk_images(folder))) as shown,
     ):
+        model = client.model().info  # first: nothing that is only told at the end may cost the labels
         prepared = by.prepare(client, shown.say)
         report = label_images(
             client,
@@ -170,7 +171,6 @@ def label(
             raise TwinlensError(
                 "INVALID_ARGUMENT", f"no picture in {folder} could be labelled: {report.failed:,} failed"
             )
-        model = client.model().info
     if out is not None and as_json:
         print_json(
             {

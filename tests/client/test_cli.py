@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from PIL import Image
@@ -192,6 +193,22 @@ def test_a_summary_of_labels_is_json_on_demand(
     assert (done.json["labelled"], done.json["failed"], done.json["skipped_files"]) == (4, 1, 1)
     assert sum(done.json["labels"].values()) == 4
     assert done.json["truncated_labels"] == []
+
+
+def test_nothing_is_asked_once_the_labels_are_there(
+    run: Callable[..., Ran], tiny_bundle: Path, pictures: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+    for name in ("model", "classify"):
+        method = getattr(Client, name)
+
+        def noted(*given: Any, name: str = name, method: Any = method, **options: Any) -> Any:
+            asked.append(name)
+            return method(*given, **options)
+
+        monkeypatch.setattr(Client, name, noted)
+    run("label", pictures, "--labels", "red,blue", "--bundle", tiny_bundle, "--out", tmp_path / "l.csv")
+    assert asked == ["model", "classify"]
 
 
 def test_texts_that_were_cut_are_told(
