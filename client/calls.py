@@ -32,7 +32,7 @@ MAX_INPUTS = 256
 MAX_QUERIES = 256
 MAX_HITS = 20_000  # of all queries of one call together
 MAX_SCORES = 500_000  # of all pictures of one call together
-MAX_LABEL_BYTES = 32 * 1024 * 1024  # of all labels of one answer together
+MAX_ANSWERED_LABEL_BYTES = 32 * 1024 * 1024  # of all labels of one answer together
 MAX_DELETED = 10_000
 MAX_STREAM_ITEMS = 512  # of one upsert; each is acknowledged, durably, before the next begins
 MAX_STREAM_BYTES = 48 * 1024 * 1024
@@ -182,7 +182,8 @@ def classify(
     shown = () if examples is None else {example.label for example in examples.wire.examples}
     sizes = (len(check_text(label, "a label").encode()) for label in shown or labels)
     longest = sorted(sizes, reverse=True)[:scores_each]
-    max_count = max(1, min(MAX_INPUTS, MAX_SCORES // scores_each, MAX_LABEL_BYTES // max(1, sum(longest))))
+    max_labelled = MAX_ANSWERED_LABEL_BYTES // max(1, sum(longest))
+    max_count = max(1, min(MAX_INPUTS, MAX_SCORES // scores_each, max_labelled))
     room = MAX_IMAGE_BYTES - (0 if examples is None else examples.size_bytes)
     if room < MAX_BYTES:
         raise invalid("the examples are too many to be sent with pictures: store them in a collection, and name it")

@@ -199,14 +199,14 @@ def test_as_many_labels_as_there_may_be_mean_fewer_pictures_a_call(monkeypatch: 
 
 
 def test_long_labels_mean_fewer_pictures_a_call(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(calls, "MAX_LABEL_BYTES", 200)
+    monkeypatch.setattr(calls, "MAX_ANSWERED_LABEL_BYTES", 200)
 
     def sizes(examples: Any, labels: Any = (), top_k: int = 0) -> list[int]:
         made = carry_out(plan([b"1", b"2", b"3"], examples, labels=labels, top_k=top_k), Server())[1]
         return [len(call.request.images) for call in made if call.method == "Classify"]  # type: ignore[union-attr]
 
-    assert sizes({"a" * 90: [b"1"], "b" * 10: [b"2"]}) == [2, 1]
-    assert sizes({"a" * 90: [b"1"], "b" * 10: [b"2"]}, top_k=1) == [2, 1]
+    assert sizes({"a" * 60: [b"1"], "b" * 40: [b"2"]}) == [2, 1]
+    assert sizes({"a" * 60: [b"1"], "b" * 40: [b"2"]}, top_k=1) == [3]
     assert sizes(None, ["ä" * 75, "b", "c"]) == [1, 1, 1]
     assert sizes(None, ["a", "b", "c"]) == [3]
 
