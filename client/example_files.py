@@ -9,11 +9,10 @@ from typing import Any
 
 from twinlens.client.errors import TwinlensError, invalid
 from twinlens.client.sniff import is_image
-from twinlens.client.sources import FoundImage, Skipped, check_readable, portable, read_jsonl, walk_images
+from twinlens.client.sources import JSON_LINES, FoundImage, Skipped, check_readable, portable, read_jsonl, walk_images
 
 # A data set's own list: a folder that has one is read by it, as training does.
 LIST_IN_FOLDER = "labels.jsonl"
-_LISTS = frozenset({".jsonl", ".ndjson"})
 _FORMS = "a folder with a sub-folder for each label, or a .jsonl list whose rows have `image` and `label`"
 
 
@@ -41,11 +40,11 @@ def find_examples(path: Path, skipped: Skipped) -> ExampleFiles:
         TwinlensError: NOT_FOUND if there is no such thing, INVALID_ARGUMENT if it shows no label.
     """
     if not path.exists():
-        raise TwinlensError("NOT_FOUND", f"no such folder: {path}")
+        raise TwinlensError("NOT_FOUND", f"no such folder or list: {path}")
     if path.is_dir():
         listed = path / LIST_IN_FOLDER
         return _of_list(listed) if listed.is_file() else _of_folder(path, skipped)
-    if path.suffix.lower() not in _LISTS:
+    if path.suffix.lower() not in JSON_LINES:
         raise invalid(f"{path} is not a folder: examples are {_FORMS}")
     return _of_list(path)
 

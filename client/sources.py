@@ -13,6 +13,8 @@ from typing import Any
 from twinlens.client.errors import TwinlensError
 from twinlens.client.sniff import is_image
 
+JSON_LINES = frozenset({".jsonl", ".ndjson"})
+
 
 @dataclass(slots=True)
 class Skipped:
@@ -59,7 +61,7 @@ def read_source(source: str | os.PathLike[str], skipped: Skipped | None = None) 
             the first item is asked for.
     """
     path = Path(source)
-    if path.suffix.lower() in {".jsonl", ".ndjson"} and not path.is_dir():
+    if path.suffix.lower() in JSON_LINES and not path.is_dir():
         check_readable(path)
         return read_jsonl(path)
     return (Row(id=found.id, image=found.path, uri=_uri(found.path)) for found in walk_images(path, skipped))

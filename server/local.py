@@ -32,7 +32,7 @@ def local_server(
 
     Args:
         data_dir: The data folder; None: an empty one that is removed afterwards.
-        bundle: The bundle's folder, or its address; None: the one the folder was served with before.
+        bundle: The bundle's folder, address or name; None: the one the folder was served with before.
         settings: Defaults to those of the environment.
         encoder: Serve with this encoder instead of loading a bundle.
 

@@ -21,7 +21,8 @@ class Settings(BaseSettings):
     model_config = SettingsConfigDict(frozen=True, env_prefix="TWINLENS_", extra="forbid")
 
     data: Path | None = None
-    # A folder, or the address of a bundle on object storage (s3://…/NAME/VERSION), which is copied to the cache first.
+    # A folder, NAME or NAME/VERSION in ./models, or an address on object storage (s3://…/NAME/VERSION), which is copied
+    # to the cache first.
     bundle: str | None = None
     host: str = "127.0.0.1"
     port: int = Field(default=50051, ge=0, le=65535)

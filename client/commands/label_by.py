@@ -90,7 +90,7 @@ def label_by(
     if len(given) != 1:
         raise typer.BadParameter(
             "give the labels in one way: --labels a,b,c or --labels-file FILE, or by pictures that show them: "
-            "--examples DIR or --examples-collection NAME --label-key KEY"
+            "--examples DIR|FILE or --examples-collection NAME --label-key KEY"
         )
     of_examples: dict[str, Any] = {"--rule": rule, "--k": k, "--temperature": temperature, "--text-weight": text_weight}
     if examples is None and collection is None:

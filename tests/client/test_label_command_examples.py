@@ -117,7 +117,7 @@ def test_a_folder_that_holds_no_examples_is_named_in_one_line(
     def label(folder: Path) -> str:
         return run("label", pictures, "--examples", folder, *local).failed()
 
-    assert "no such folder" in label(tmp_path / "nowhere")
+    assert "no such folder or list" in label(tmp_path / "nowhere")
     assert "a sub-folder for each label, or a .jsonl list" in label(pictures / "red.png")
     (tmp_path / "flat").mkdir()
     (tmp_path / "flat" / "red.png").write_bytes(solid("red"))
