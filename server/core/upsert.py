@@ -36,7 +36,7 @@ class Incoming:
     Attributes:
         position: Its place in the stream, from 0.
         image: The encoded picture; empty means none.
-        size_bytes: What all of it takes.
+        size_bytes: What all of it took on the wire.
     """
 
     position: int

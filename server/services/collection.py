@@ -84,18 +84,22 @@ class CollectionService(collection_pb2_grpc.CollectionServiceServicer):
         if first is None:
             raise invalid_argument("the stream is empty: its first message names the collection")
         collection = await self._collection(first.collection)
-        report = await self._app.upserter.upsert(
-            collection, _incoming(collection.id, first, request_iterator), current_call()
-        )
-        return pb.UpsertItemsResponse(
-            model=convert.model_info(self._app.engine.manifest),
-            stored_count=report.stored,
-            failures=[
-                pb.UpsertFailure(position=entry.position, id=entry.id, error=convert.item_error(entry.failure))
-                for entry in report.failures
-            ],
-            truncated_count=report.truncated,
-        )
+        call = current_call()
+        report = await self._app.upserter.upsert(collection, _incoming(collection.id, first, request_iterator), call)
+
+        def reply() -> pb.UpsertItemsResponse:
+            return pb.UpsertItemsResponse(
+                model=convert.model_info(self._app.engine.manifest),
+                stored_count=report.stored,
+                failures=[
+                    pb.UpsertFailure(position=entry.position, id=entry.id, error=convert.item_error(entry.failure))
+                    for entry in report.failures
+                ],
+                truncated_count=report.truncated,
+            )
+
+        # A long stream may have hundreds of thousands of failures: not on the event loop.
+        return await self._app.io.submit(call.priority, reply)
 
     async def GetItem(self, request: pb.GetItemRequest, context: Context) -> pb.GetItemResponse:  # noqa: N802
         """Returns one item."""
@@ -156,12 +160,12 @@ async def _incoming(
 
 
 def _item(position: int, item: pb.NewItem) -> Incoming:
+    size_bytes = item.ByteSize()
     try:
         metadata = convert.metadata(item.metadata)
     except ValueError as error:
-        return Incoming(
-            position, id=item.id, size_bytes=len(item.id), fault=ItemFailure(Reason.INVALID_INPUT, str(error))
-        )
+        fault = ItemFailure(Reason.INVALID_INPUT, str(error))
+        return Incoming(position, id=item.id, size_bytes=size_bytes, fault=fault)
     return Incoming(
         position=position,
         id=item.id,
@@ -169,7 +173,7 @@ def _item(position: int, item: pb.NewItem) -> Incoming:
         caption=item.caption,
         image=item.image,
         metadata=metadata,
-        size_bytes=item.ByteSize(),
+        size_bytes=size_bytes,
     )
 
 

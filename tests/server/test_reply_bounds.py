@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import math
+import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,8 +17,9 @@ from tests.server.running import Running, run_server
 from tests.support.fake_encoder import FakeEncoder
 from twinlens.server.core.call import Call
 from twinlens.server.core.errors import Code, ServiceError
-from twinlens.server.core.upsert import GROUP_BYTES, Incoming, _groups
+from twinlens.server.core.upsert import Incoming, _groups
 from twinlens.server.services import convert
+from twinlens.server.services.collection import _incoming
 from twinlens.v1 import collection_pb2 as pb
 from twinlens.v1 import content_pb2, search_pb2
 
@@ -100,9 +103,33 @@ async def test_a_stream_of_more_failures_than_a_reply_can_tell_is_refused(data: 
         assert [item.id for item in collection.list()] == ["good"]
 
 
-async def test_long_captions_count_in_how_much_is_worked_on_at_a_time() -> None:
-    async def items() -> AsyncIterator[Incoming]:
-        for position in range(8):
-            yield Incoming(position, caption="c" * 10, size_bytes=GROUP_BYTES // 2)
+async def test_failures_are_told_beside_the_event_loop(served: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    threads: list[threading.Thread] = []
 
-    assert [len(group) async for group in _groups(items())] == [2, 2, 2, 2]
+    def item_error(failure: Any) -> content_pb2.ItemError:
+        threads.append(threading.current_thread())
+        return convert.item_error(failure)
+
+    patched = SimpleNamespace(**{**vars(convert), "item_error": item_error})
+    monkeypatch.setattr("twinlens.server.services.collection.convert", patched)
+    await served.create()
+    assert len((await served.upsert(pb.NewItem(id="a"), pb.NewItem(id="b"))).failures) == 2
+    assert len(threads) == 2
+    assert threading.current_thread() not in threads
+
+
+async def test_all_of_an_item_counts_in_how_much_is_worked_on_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("twinlens.server.core.upsert.GROUP_BYTES", 2000)
+    long = [pb.NewItem(caption="ä" * 500), pb.NewItem(uri="u" * 1000), pb.NewItem(image=b"i" * 1000), pb.NewItem()]
+    long[3].metadata["long"] = "m" * 1000
+    broken = pb.NewItem(id="ä" * 500)
+    broken.metadata["bad"] = math.nan
+    items = [*long, broken, broken]
+
+    sent = _incoming("photos", pb.UpsertItemsRequest(items=items), no_more())
+    assert [[item.position for item in group] async for group in _groups(sent)] == [[0, 1], [2, 3], [4, 5]]
+
+
+async def no_more() -> AsyncIterator[pb.UpsertItemsRequest]:
+    for request in list[pb.UpsertItemsRequest]():
+        yield request
