@@ -140,7 +140,7 @@ class Searcher:
             if content.modality and (why := self._why_no_vectors(content.modality, "start from")) is not None:
                 return refused(Reason.UNSUPPORTED, why)
             return await self._io.submit(call.priority, item_vector, collection, content, dimension)
-        return refused(Reason.INVALID_INPUT, "a part of the query is empty: set image, text, vector or item_id")
+        return refused(Reason.INVALID_INPUT, "the part is empty: set image, text, vector or item_id")
 
 
 def mix(outcomes: Sequence[Outcome], weights: Sequence[float]) -> Outcome:
