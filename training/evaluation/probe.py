@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from twinlens.training.data.errors import DataError
 from twinlens.training.data.picture_set import PictureSet
@@ -69,7 +69,8 @@ class ProbeResult:
         test_pictures: How many.
         unreadable: Pictures that were left out, and why.
         knn: Accuracy of the nearest neighbours, 0 to 1.
-        knn_untrained: The same by a network of this kind with fresh weights, which are worth more than chance.
+        knn_untrained: The same by a network of this kind with fresh weights, as a run of `seed` starts with; it is more
+            than chance.
         linear: Accuracy of the linear probe, on the test pictures.
         linear_train: The same on those it was fitted to.
         penalty: Of the linear probe.
@@ -133,16 +134,13 @@ def probe(request: ProbeRequest, reporting: Callable[[str, int], AbstractContext
     checkpoint = checkpoint_of(request.source)
     spec, backbone, meta = load_image_checkpoint(checkpoint)
     train, test, unreadable = _pictures(request, spec)
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    backbone = backbone.to(device).to(memory_format=torch.channels_last)
-    train_features = embed_pictures(backbone, train.pixels_nhwc, spec.preprocess)
-    test_features = embed_pictures(backbone, test.pixels_nhwc, spec.preprocess)
+    seen = _by_neighbours(backbone, train, test, spec, request)
+    fresh = _by_neighbours(_fresh(spec, request.seed), train, test, spec, request)
     train_labels, test_labels = torch.from_numpy(train.labels), torch.from_numpy(test.labels)
     classes = len(train.classes)
-    votes = knn_votes(
-        test_features, train_features, train_labels, classes, k=request.k, temperature=request.temperature
+    linear = linear_probe(
+        seen.train_features, train_labels, seen.test_features, test_labels, classes, seed=request.seed
     )
-    linear = linear_probe(train_features, train_labels, test_features, test_labels, classes, seed=request.seed)
     shots = []
     for share in request.shares:
         few = len(stratified(train.labels, share, request.seed))
@@ -157,34 +155,47 @@ def probe(request: ProbeRequest, reporting: Callable[[str, int], AbstractContext
         train_pictures=len(train),
         test_pictures=len(test),
         unreadable=unreadable,
-        knn=accuracy(votes, test_labels),
-        knn_untrained=_untrained(request, spec, train, test, device),
+        knn=accuracy(seen.votes, test_labels),
+        knn_untrained=accuracy(fresh.votes, test_labels),
         linear=linear.accuracy,
         linear_train=linear.train_accuracy,
         penalty=linear.penalty,
-        **feature_measures(test_features),
-        dimension=test_features.shape[1],
+        **feature_measures(seen.test_features),
+        dimension=seen.test_features.shape[1],
         low_shot=tuple(shots),
         per_class={
-            name: accuracy(votes[test_labels == i], test_labels[test_labels == i])
+            name: accuracy(seen.votes[test_labels == i], test_labels[test_labels == i])
             for i, name in enumerate(train.classes)
             if bool((test_labels == i).any())
         },
     )
-    return Probed(result, test, test_features)
+    return Probed(result, test, seen.test_features)
 
 
-def _untrained(
-    request: ProbeRequest, spec: ImageEncoderSpec, train: Labelled, test: Labelled, device: torch.device
-) -> float:
-    with torch.random.fork_rng():
-        torch.manual_seed(request.seed)
-        fresh = build_backbone(spec.backbone, spec.preprocess.size)
-    fresh = fresh.eval().to(device).to(memory_format=torch.channels_last)
-    bank, questions = (embed_pictures(fresh, part.pixels_nhwc, spec.preprocess) for part in (train, test))
+@dataclass(frozen=True)
+class _Neighbours:
+    """The features of both parts, and how those of training vote on the others."""
+
+    train_features: Tensor
+    test_features: Tensor
+    votes: Tensor
+
+
+def _by_neighbours(
+    backbone: nn.Module, train: Labelled, test: Labelled, spec: ImageEncoderSpec, request: ProbeRequest
+) -> _Neighbours:
+    backbone.to("cuda" if torch.cuda.is_available() else "cpu").to(memory_format=torch.channels_last)
+    bank, questions = (embed_pictures(backbone, part.pixels_nhwc, spec.preprocess) for part in (train, test))
     labels = torch.from_numpy(train.labels)
     votes = knn_votes(questions, bank, labels, len(train.classes), k=request.k, temperature=request.temperature)
-    return accuracy(votes, torch.from_numpy(test.labels))
+    return _Neighbours(bank, questions, votes)
+
+
+def _fresh(spec: ImageEncoderSpec, seed: int) -> nn.Module:
+    """A network as a run of this seed starts with; the caller's generator is left as it was."""
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(seed)
+        return build_backbone(spec.backbone, spec.preprocess.size)
 
 
 def _pictures(request: ProbeRequest, spec: ImageEncoderSpec) -> tuple[Labelled, Labelled, dict[str, str]]:

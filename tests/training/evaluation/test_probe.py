@@ -6,6 +6,7 @@ import json
 import re
 import subprocess
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 
 import click
@@ -21,6 +22,7 @@ from twinlens.training.checkpoint import CheckpointMeta
 from twinlens.training.csv_rows import append_row
 from twinlens.training.evaluation.cli import probe
 from twinlens.training.evaluation.probe import ProbeRequest, _pictures
+from twinlens.training.evaluation.probe import probe as measure
 from twinlens.training.evaluation.report import read_record
 from twinlens.training.image_checkpoint import ImageEncoderSpec, save_image_checkpoint
 from twinlens.training.modules.backbone import build_backbone
@@ -94,6 +96,26 @@ def test_what_training_spoiled_is_told_by_fresh_weights(pictures: Path, tmp_path
     assert found["knn"] < 0.5
     assert found["knn_untrained"] == 1.0
     assert re.search(r"kNN accuracy +\S? *0\.\d{3} \(with fresh weights 1\.000\)", call(*arguments)[1])
+
+
+def test_fresh_weights_are_those_that_a_run_of_the_seed_starts_with(tmp_path: Path) -> None:
+    rng = np.random.default_rng(1)
+    for i in range(36):  # of noise, so that no two networks are right alike
+        file = tmp_path / "photos" / "abc"[i % 3] / f"{i}.png"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(rng.integers(0, 256, (16, 16, 3), dtype=np.uint8)).save(file)
+    torch.manual_seed(5)
+    spec, meta = ImageEncoderSpec(TINY, SPEC, "random", "fresh"), CheckpointMeta(0, Lineage(method="random"))
+    save_image_checkpoint(tmp_path / "c.pt", spec, build_backbone(TINY, 16), meta)
+    found = [
+        measure(
+            ProbeRequest(tmp_path / "c.pt", tmp_path / "photos", test=tmp_path / "photos", k=9, seed=seed),
+            lambda *_: nullcontext(lambda *_: None),
+        ).result
+        for seed in (5, 6)
+    ]
+    assert found[0].knn_untrained == found[0].knn == found[1].knn
+    assert found[1].knn_untrained != found[1].knn
 
 
 def test_a_checkpoint_file_is_as_good_as_its_folder_and_a_fifth_is_held_out(run_folder: Path, pictures: Path) -> None:
