@@ -36,10 +36,14 @@ def opening_line(
     where = f"{method} on {device_name(threads)}{processes}"
     if not steps:
         return f"{where}: {trained_on}; nothing is trained"
-    epochs = f"{steps * batch_size / max(1, samples):.3g}"
+    epochs = _three_digits(steps * batch_size / max(1, samples))
     walks = f"{epochs} {'epoch' if epochs == '1' else 'epochs'}"
     onward = f", on from step {start:,}" if start else ""
     return f"{where}, {precision}: {trained_on}, {steps:,} steps of {batch_size:,} = {walks}{onward}"
+
+
+def _three_digits(number: float) -> str:
+    return f"{number:,.0f}" if number >= 100 else f"{number:.3g}"
 
 
 def device_name(threads: int | None = None) -> str:

@@ -66,3 +66,12 @@ def test_the_opening_line_tells_where_on_what_and_for_how_long() -> None:
     )
     assert " in 4 processes, bf16: " in onward
     assert onward.endswith(" = 99.8 epochs, on from step 1,500")
+
+
+@pytest.mark.parametrize(
+    ("steps", "told"),
+    [(1, "0.01 epochs"), (100, "1 epoch"), (9_970, "99.7 epochs"), (9_996, "100 epochs"), (307_210, "3,072 epochs")],
+)
+def test_epochs_are_told_with_three_digits_and_never_as_powers_of_ten(steps: int, told: str) -> None:
+    line = opening_line("byol", trained_on="pictures", samples=1000, steps=steps, batch_size=10, precision="fp32")
+    assert line.endswith(f" = {told}")
