@@ -104,7 +104,7 @@ def embed(
     for result in failures[:_FAILURES_SHOWN]:
         typer.echo(printable(" ".join(f"failed: {result.id}: {result.reason}".split())), err=True)
     if len(failures) > _FAILURES_SHOWN:
-        typer.echo(f"… and {len(failures) - _FAILURES_SHOWN} more, listed in {out}", err=True)
+        typer.echo(printable(f"… and {len(failures) - _FAILURES_SHOWN} more, listed in {out}"), err=True)
     facts = {
         "out": str(out),
         "model": f"{encoder.manifest.name}/{encoder.manifest.version}",
@@ -120,7 +120,7 @@ def embed(
     if as_json:
         print_json(facts)
     else:
-        typer.echo(_summary(facts), err=True)
+        typer.echo(printable(_summary(facts)), err=True)
     if facts["embedded"] == 0:
         msg = f"none of the {len(results)} items in {source} could be embedded"
         raise click.ClickException(msg)

@@ -10,6 +10,7 @@ import click
 import typer
 
 from twinlens.encoders.errors import BundleError, RuntimeUnavailable
+from twinlens.printable import printable_json
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")]
 Models = Annotated[str, typer.Option("--models", help="The model repository: a folder or an fsspec address.")]
@@ -31,4 +32,4 @@ def or_fail(action: Callable[[], Result]) -> Result:
 
 def print_json(value: Any) -> None:
     """Prints for programs."""
-    typer.echo(json.dumps(value, ensure_ascii=False, indent=2))
+    typer.echo(printable_json(json.dumps(value, ensure_ascii=False, indent=2)))

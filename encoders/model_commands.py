@@ -16,7 +16,7 @@ from twinlens.encoders.find_bundle import DEFAULT_REPOSITORY, find_bundle
 from twinlens.encoders.manifest import Manifest, weights_beside
 from twinlens.encoders.progress import bytes_on_stderr
 from twinlens.encoders.repository import ModelRepository
-from twinlens.printable import printable
+from twinlens.printable import printable, printable_json
 
 if TYPE_CHECKING:
     from twinlens.encoders.runtime import RunPrecision
@@ -46,7 +46,7 @@ def list_models(repository: Models = DEFAULT_REPOSITORY, as_json: Json = False) 
         print_json(rows)
         return
     if not listed:
-        typer.echo(f"no models in {repository}")
+        typer.echo(printable(f"no models in {repository}"))
     for entry in listed:
         if entry.manifest is None:
             typer.echo(printable(f"{entry.name}/{entry.version}  unreadable: {entry.problem}"))
@@ -63,7 +63,7 @@ def show_model(which: Which, repository: Models = DEFAULT_REPOSITORY, as_json: J
     """Show a bundle's manifest."""
     manifest = or_fail(lambda: read_manifest(locate(which, repository)))
     if as_json:
-        typer.echo(manifest.model_dump_json(indent=2))
+        typer.echo(printable_json(manifest.model_dump_json(indent=2)))
         return
     for name, value in manifest.model_dump(mode="json", exclude={"files"}, exclude_defaults=True).items():
         told = value if isinstance(value, str | int | float) else json.dumps(value, ensure_ascii=False)
@@ -141,7 +141,9 @@ def push_model(
         print_json({**facts, "repository": to, "bytes_sent": sent, "already_there": there})
     else:
         already = f" already{f', {sent:,} bytes were missing' if sent else ''}" if there else ""
-        typer.echo(f"{manifest.name}/{manifest.version} of space {manifest.space_id[:12]} is in {to}{already}")
+        typer.echo(
+            printable(f"{manifest.name}/{manifest.version} of space {manifest.space_id[:12]} is in {to}{already}")
+        )
 
 
 def locate(which: str, repository: str) -> Path:

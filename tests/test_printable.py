@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from pathlib import Path
 
 import pytest
 
 from twinlens.__main__ import main
-from twinlens.printable import printable
+from twinlens.printable import printable, printable_json
 from twinlens.server.logs import configure_logging
 
 
@@ -30,6 +31,15 @@ def test_what_can_be_printed_stays_as_it_is(plain: str) -> None:
 def test_what_would_move_the_cursor_or_turn_the_text_is_shown_escaped(text: str, shown: str) -> None:
     assert printable(text) == shown
     assert printable(shown) == shown
+
+
+@pytest.mark.parametrize("indent", [None, 2])
+def test_json_is_the_same_to_whoever_parses_it_and_holds_nothing_that_a_terminal_obeys(indent: int | None) -> None:
+    value = {"a": ["\x1b\x9b2J\x7f\n", "gpj.\u202eexe", "half \udcff", "tag \U000e0041", "Größe 日本語 😀 \\x1b"]}
+    text = printable_json(json.dumps(value, ensure_ascii=False, indent=indent))
+    assert json.loads(text) == value
+    assert all(line.isprintable() for line in text.split("\n"))
+    assert "Größe 日本語 😀" in text
 
 
 def test_error_lines_show_names_escaped(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

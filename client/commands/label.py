@@ -21,7 +21,7 @@ from twinlens.client.progress import print_line, progress, stderr_console
 from twinlens.client.sinks import LabelRow, LabelSink, check_out, jsonl_line, open_sink
 from twinlens.client.sources import Skipped, walk_images
 from twinlens.client.tables import count_table
-from twinlens.printable import printable
+from twinlens.printable import printable, printable_json
 
 _WAY_OUT = "labelling needs none: give --bundle instead"
 
@@ -216,5 +216,5 @@ class _StdoutLines:
 
 class _StdoutJson:
     def write(self, rows: Sequence[LabelRow]) -> None:
-        sys.stdout.writelines(jsonl_line(row) for row in rows)
+        sys.stdout.writelines(printable_json(jsonl_line(row)) for row in rows)
         sys.stdout.flush()

@@ -12,11 +12,12 @@ from rich.table import Table
 
 from twinlens.client.sources import Skipped
 from twinlens.client.tables import stdout_console
+from twinlens.printable import printable_json
 
 
 def print_json(value: Any, *, indent: int | None = 2) -> None:
     """One JSON document; result types are objects of their fields, times ISO 8601; `indent` None: on one line."""
-    sys.stdout.write(json.dumps(value, ensure_ascii=False, indent=indent, default=_plain) + "\n")
+    sys.stdout.write(printable_json(json.dumps(value, ensure_ascii=False, indent=indent, default=_plain)) + "\n")
     sys.stdout.flush()
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 
 def printable(text: str) -> str:
     r"""The text on one line, with what would move the cursor, change colours or turn the reading direction escaped.
@@ -13,3 +15,17 @@ def printable(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(each if each.isprintable() else each.encode("unicode_escape").decode("ascii") for each in text)
+
+
+def printable_json(text: str) -> str:
+    r"""JSON with the same characters escaped, in JSON's own way: whoever parses it finds them again.
+
+    Example:
+        >>> printable_json('"gpj.\u202eexe"')
+        '"gpj.\\u202eexe"'
+    """
+    return "\n".join(line if line.isprintable() else _escaped(line) for line in text.split("\n"))
+
+
+def _escaped(line: str) -> str:
+    return "".join(each if each.isprintable() else json.dumps(each)[1:-1] for each in line)

@@ -180,9 +180,15 @@ def test_a_name_that_breaks_lines_does_not_break_the_output(
     run: Callable[..., Ran], tiny_bundle: Path, tmp_path: Path
 ) -> None:
     (tmp_path / "in").mkdir()
-    (tmp_path / "in" / "a\tb\nc.png").write_bytes(solid("red"))
-    done = run("label", tmp_path / "in", "--labels", "red,blue", "--bundle", tiny_bundle)
-    assert [line.split("\t")[:2] for line in done.out.splitlines()] == [[r"a\tb\nc.png", "red"]]
+    name = "a\tb\n\x9b2Jc.png"
+    (tmp_path / "in" / name).write_bytes(solid("red"))
+    label = ("label", tmp_path / "in", "--labels", "red,blue", "--bundle", tiny_bundle)
+    assert [line.split("\t")[:2] for line in run(*label).out.splitlines()] == [[r"a\tb\n\x9b2Jc.png", "red"]]
+    as_json = run(*label, "--json")
+    assert as_json.json["id"] == name
+    assert "\x9b" not in as_json.out
+    out = tmp_path / "half \udcff.jsonl"
+    assert run(*label, "--json", "--out", out).json["out"] == str(out)
 
 
 def test_a_summary_of_labels_is_json_on_demand(
