@@ -44,7 +44,8 @@ def find_bundle(which: str, repository: str = DEFAULT_REPOSITORY, *, on_bytes: O
 
 
 def _versions_in(folder: Path) -> str:
-    versions = sorted((manifest.parent.name for manifest in folder.glob(f"*/{MANIFEST_NAME}")), key=version_key)
+    found = (manifest.parent.name for manifest in folder.glob(f"*/{MANIFEST_NAME}"))
+    versions = sorted((name for name in found if not name.startswith(".")), key=version_key)  # else on their way
     return f"; it holds versions {', '.join(versions)}: name one, as {folder / versions[-1]}" if versions else ""
 
 

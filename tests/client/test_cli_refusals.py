@@ -139,7 +139,7 @@ def test_a_bundle_that_is_missing_or_corrupt_is_named_in_one_line(
 def test_a_bundle_is_named_by_its_name_too_and_a_model_says_which_versions_it_has(
     run: Callable[..., Ran], tiny_bundle: Path, pictures: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for version in ("2", "10"):
+    for version in ("2", "10", ".11.half"):
         shutil.copytree(tiny_bundle, tmp_path / "models" / "tiny" / version)
     monkeypatch.chdir(tmp_path)
     label = ("label", pictures, "--labels", "red,blue", "--bundle")
