@@ -11,6 +11,8 @@ from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Any, Final, Self
 
+from twinlens.training.ranks import ALONE, Ranks
+
 _CAUGHT: Final = (signal.SIGINT, signal.SIGTERM)
 # `timeout`, `torchrun` and others pass on what the process has got already: nobody asks twice within so short a time.
 _SAME_ASKING_S = 2.0
@@ -20,15 +22,19 @@ class RunInterrupted(KeyboardInterrupt):
     """A run was asked to end and has left its state. The message is one line that says how to go on.
 
     Attributes:
+        signal: That asked.
         step: Of the state.
         exit_code: What a command ends with, as shells say it.
     """
 
-    def __init__(self, signal_number: int, step: int, *, method: str, out: Path) -> None:
+    def __init__(self, signal_number: int, step: int, *, method: str, out: Path, ranks: Ranks = ALONE) -> None:
         """Takes the signal, and which run it ended."""
         what = "interrupted" if signal_number == signal.SIGINT else "terminated"
-        command = shlex.join(["twinlens", "train", method, "--out", str(out), "--resume"])
+        # A state is of so many processes.
+        start = [] if ranks == ALONE else ["torchrun", "--nproc-per-node", str(ranks.local_world_size), "-m"]
+        command = shlex.join([*start, "twinlens", "train", method, "--out", str(out), "--resume"])
         super().__init__(f"{what} at step {step}; go on with: {command}")
+        self.signal = signal_number
         self.step = step
         self.exit_code = 128 + signal_number
 
@@ -43,9 +49,9 @@ class Interruption:
         stopped_at: The step after which the run was ended, or None.
     """
 
-    def __init__(self, *, speaks: bool = True) -> None:
-        """Takes whether a note is acknowledged on stderr."""
-        self._speaks = speaks
+    def __init__(self, ranks: Ranks = ALONE) -> None:
+        """Takes the processes of the run: all note signals, and the first acknowledges one on stderr."""
+        self._ranks = ranks
         self._before: dict[int, Any] = {}
         self._noted_s = 0.0
         self.signal: int | None = None
@@ -78,13 +84,14 @@ class Interruption:
             RunInterrupted: if it was.
         """
         if self.stopped_at is not None:  # perhaps by a signal that only another rank got
-            raise RunInterrupted(self.signal or signal.SIGTERM, self.stopped_at, method=method, out=out)
+            number = self.signal or signal.SIGTERM
+            raise RunInterrupted(number, self.stopped_at, method=method, out=out, ranks=self._ranks)
 
     def _note(self, number: int, frame: FrameType | None) -> None:
         now_s = time.monotonic()
         if self.signal is None:
             self.signal, self._noted_s = number, now_s
-            if self._speaks:  # past Python's buffers, one of which may be half written
+            if self._ranks.is_first:  # past Python's buffers, one of which may be half written
                 os.write(2, b"twinlens: ending after this step; once more ends at once\n")
         elif now_s - self._noted_s >= _SAME_ASKING_S:
             before = self._before[number]

@@ -83,7 +83,7 @@ def train_images(
     ranks = launched_ranks()
     with (
         run_folder(out, config.model_dump(mode="json"), resume=resume, first=ranks.is_first),
-        Interruption(speaks=ranks.is_first) as interruption,
+        Interruption(ranks) as interruption,
     ):
         run = _prepare(config, out, ranks, interruption, say if ranks.is_first else silent, resume=resume)
         if ranks.is_first:

@@ -2,20 +2,24 @@ from __future__ import annotations
 
 import io
 import json
+import signal
 from collections.abc import Sequence
 from pathlib import Path
+from types import FrameType
 
 import numpy as np
 import pytest
 from rich.console import Console
 
 from twinlens.client.types import EmbedBatch, Hit, ItemError, NewItem, QueryResult, UpsertFailure, UpsertReport
+from twinlens.training import train
 from twinlens.training.data.scenes import KINDS, Scene, SceneStyle, generate
 from twinlens.training.demo.failed import DemoFailed
 from twinlens.training.demo.loop import LoopScript, _family, run_loop
 from twinlens.training.demo.loop_measure import Measured, measure_served, measure_vectors, store
 from twinlens.training.demo.loop_tables import Row, results_table
 from twinlens.training.demo.own_folder import make_anew
+from twinlens.training.interruption import RunInterrupted
 from twinlens.training.mining.manifest import read_manifest
 
 
@@ -32,6 +36,26 @@ def test_the_loop_walks_to_its_end(tmp_path: Path) -> None:
     assert (out / "contact_sheet.png").stat().st_size > 1000
     assert json.loads((out / "data/active.json").read_text())["space_id"] == rows[2].space_id
     assert "word order" in screen.getvalue()
+
+
+@pytest.mark.parametrize("asked", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_during_a_run_of_the_loop_ends_it_as_any_other_command(
+    asked: signal.Signals, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def ended(*_: object) -> None:
+        raise RunInterrupted(asked, 1, method="clip", out=tmp_path)
+
+    def own(number: int, _: FrameType | None) -> None:
+        raise SystemExit(number)
+
+    monkeypatch.setattr(train, "train", ended)
+    before = signal.signal(asked, own)
+    try:
+        with pytest.raises(SystemExit) as caught:
+            run_loop(LoopScript(scenes=16, held_out=8), tmp_path / "loop", Console(file=io.StringIO()))
+    finally:
+        signal.signal(asked, before)
+    assert caught.value.code == asked
 
 
 class FakeClient:

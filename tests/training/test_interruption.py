@@ -15,6 +15,7 @@ from twinlens.training.evaluation.knn_callback import KnnCallback
 from twinlens.training.image_checkpoint import load_image_checkpoint
 from twinlens.training.interruption import Interruption, RunInterrupted
 from twinlens.training.methods.simclr import SimCLR
+from twinlens.training.ranks import Ranks
 from twinlens.training.train_images import train_images
 
 SETTINGS = ("train.steps=5", "train.state_every=0", "model.arguments.drop_path_rate=0.2")
@@ -101,6 +102,13 @@ def test_a_signal_that_comes_twice_at_once_is_one(
     asked_in_step(2, signal.SIGINT, monkeypatch, times=2)
     with pytest.raises(RunInterrupted):
         train_images(small_run("simclr", pictures, *SETTINGS), tmp_path / "run", Reports())
+
+
+def test_several_processes_are_told_to_go_on_as_many() -> None:
+    ended = RunInterrupted(signal.SIGTERM, 7, method="byol", out=Path("run"), ranks=Ranks(1, 4, 4))
+    assert str(ended) == (
+        "terminated at step 7; go on with: torchrun --nproc-per-node 4 -m twinlens train byol --out run --resume"
+    )
 
 
 def test_a_signal_that_is_ignored_stays_so() -> None:

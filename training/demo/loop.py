@@ -6,6 +6,7 @@ on is run twice, with and without the mined negatives, so the table tells what m
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 import time
@@ -185,8 +186,9 @@ class _Loop:
         with lines_or_bar(f"run {run}", steps) as progress:
             try:
                 return train(config, self._out / "runs" / run, progress).checkpoint
-            except RunInterrupted:  # what it says of going on is no use: the walk begins anew
-                raise KeyboardInterrupt from None
+            except RunInterrupted as ended:  # what it says of going on is no use: the walk begins anew
+                signal.raise_signal(ended.signal)
+                raise
 
     def _export(self, checkpoint: Path, version: str) -> str:
         from twinlens.training.export.checkpoint_bundle import export_checkpoint  # noqa: PLC0415
