@@ -23,9 +23,13 @@ def checkpoint_of(source: Path) -> Path:
     if checkpoint.is_file():
         return checkpoint
     if (source / MANIFEST_NAME).is_file():
-        raise CheckpointError(f"{source} is a bundle, which cannot be trained or probed; name the run it was made of")
+        raise CheckpointError(f"{source} is a bundle; name the run that it was made of")
     if (source / STATE_FILE).is_file():
-        raise CheckpointError(f"{source} is an interrupted run without a checkpoint; let `train --resume` end it first")
+        raise CheckpointError(
+            f"{source} holds no checkpoint yet: its run is under way, or was interrupted and ends with `train --resume`"
+        )
     if (source / CONFIG_FILE).is_file():
-        raise CheckpointError(f"{source} is a run that ended before its checkpoint was written; train anew")
+        raise CheckpointError(
+            f"{source} holds no checkpoint: its run is under way, or ended before one was written; then train anew"
+        )
     raise CheckpointError(f"no checkpoint at {checkpoint}")

@@ -55,11 +55,14 @@ def check_run_folder(out: Path, *, resume: bool) -> None:
     """Refuses a folder that no run can have, before anything is loaded; `run_folder` looks again.
 
     Raises:
-        ConfigError: if another run is under way in it, a new run's is not empty, or a resumed one holds no state.
+        ConfigError: if it is a file, another run is under way in it, a new run's is not empty, or a resumed one holds
+            no state.
     """
     if out.is_dir():
         with _alone_in(out):
             _check_content(out, resume=resume)
+    elif out.exists():
+        raise ConfigError(f"{out} is a file; name a folder for the run")
     elif resume:
         _check_content(out, resume=True)
 

@@ -21,9 +21,9 @@ def test_a_run_stands_for_its_checkpoint_and_a_file_for_itself(tmp_path: Path) -
 @pytest.mark.parametrize(
     ("files", "message"),
     [
-        (["bundle.json", "image.onnx"], "is a bundle, which cannot be trained or probed; name the run it was made of"),
-        (["config.json", "state.pt"], "is an interrupted run without a checkpoint; let `train --resume` end it first"),
-        (["config.json", "metrics.csv"], "is a run that ended before its checkpoint was written; train anew"),
+        (["bundle.json", "image.onnx"], "is a bundle; name the run that it was made of"),
+        (["config.json", "state.pt"], "yet: its run is under way, or was interrupted and ends with `train --resume`"),
+        (["config.json", "metrics.csv"], "its run is under way, or ended before one was written; then train anew"),
         ([], r"no checkpoint at .*run/checkpoint\.pt"),
     ],
 )

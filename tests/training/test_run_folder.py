@@ -72,6 +72,13 @@ def test_a_folder_of_something_else_is_left_alone(tmp_path: Path) -> None:
     assert (tmp_path / "notes.txt").exists()
 
 
+@pytest.mark.parametrize("resume", [False, True])
+def test_a_file_is_no_folder_for_a_run(resume: bool, tmp_path: Path) -> None:
+    (tmp_path / "run").touch()
+    with pytest.raises(ConfigError, match="run is a file; name a folder for the run"):
+        check_run_folder(tmp_path / "run", resume=resume)
+
+
 @pytest.mark.parametrize("there", [False, True])
 def test_a_new_run_that_comes_to_nothing_leaves_nothing(there: bool, tmp_path: Path) -> None:
     out = tmp_path / "runs/new"
