@@ -72,6 +72,8 @@ def check_before_loading(config: ImageTrainConfig, kind: type[ImageMethod]) -> N
         raise ConfigError(f"data.side: {config.data.side} is smaller than the crop of {config.size} (augment.size)")
     if kind.needs_labels and not config.data.labels:
         raise ConfigError(f"data.labels: {config.method} learns from classes; leave it true")
+    if config.knn.test is not None and not config.data.labels:
+        raise ConfigError("knn.test: its pictures are told by classes, and data.labels is false; leave one of them out")
     if run.chunk_size is not None and not kind.encodes_in_chunks:
         raise ConfigError(f"train.chunk_size: {config.method} encodes a batch at once; leave it out")
     wanted = kind.wanted_global_views

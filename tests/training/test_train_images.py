@@ -200,6 +200,7 @@ def test_a_step_that_does_not_fit_into_memory_is_one_line(
         ("simclr", ["train.batch_size=64"], DataError, r"batch_size 64 is larger than the data \(32 pictures\)"),
         ("simclr", ["augment.size=64"], DataError, "32 of 32 pictures .* is 32x32, smaller than the crop of 64"),
         ("simclr", ["data.side=24"], ConfigError, "data.side: 24 is smaller than the crop of 32"),
+        ("simclr", ["data.labels=false", "knn.test=nowhere"], ConfigError, "knn.test: .*, and data.labels is false"),
         ("simclr", ["model.timm=resnet81"], ConfigError, "timm has no model 'resnet81'; perhaps"),
         ("simclr", ["data.path=nowhere"], DataError, "no pictures at nowhere"),
         ("simclr", ["augment.views=[{count = 3}]"], ConfigError, "simclr takes 2 full view"),
