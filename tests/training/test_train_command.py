@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from tests.support.drawn_pictures import write_classes
 from tests.support.small_image_runs import SMALL_RESNET
+from tests.support.without_torch import assert_refused_without_torch
 from twinlens.__main__ import main
 from twinlens.training.augment.ablation import Ablation
 from twinlens.training.config import CaptionsData, read_config
@@ -139,14 +138,7 @@ def test_mistakes_are_told_before_torch_is_loaded(tmp_path: Path) -> None:
         ["clip", "wrong.toml"],
     )
     (tmp_path / "wrong.toml").write_text("[train]\nstep = 3\n")
-    code = (
-        "import sys\nfrom twinlens.__main__ import main\n"
-        f"codes = [main(['train', *each, '--out', 'run']) for each in {mistakes!r}]\n"
-        "sys.exit(codes != [1] * len(codes) or 'torch' in sys.modules)"
-    )
-    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert done.stderr.count("\n") == len(mistakes)
+    assert_refused_without_torch([["train", *each, "--out", "run"] for each in mistakes], tmp_path)
 
 
 def test_a_configuration_that_is_shown_gives_the_same_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
-import sys
 from contextlib import nullcontext
 from pathlib import Path
 
@@ -17,6 +15,7 @@ import typer
 from PIL import Image
 from typer.testing import CliRunner
 
+from tests.support.without_torch import assert_refused_without_torch
 from twinlens.encoders.manifest import Lineage, PreprocessSpec
 from twinlens.training.checkpoint import CheckpointMeta
 from twinlens.training.csv_rows import append_row
@@ -240,11 +239,4 @@ def test_what_is_not_there_is_told_before_torch_is_loaded(run_folder: Path, tmp_
         ["augment", "preview", "simclr", "--images", "nowhere", "--out", "sheet.png"],
         ["augment", "preview", "nowhere.toml", "--images", ".", "--out", "sheet.png"],
     )
-    code = (
-        "import sys\nfrom twinlens.__main__ import main\n"
-        f"codes = [main(each) for each in {mistakes!r}]\n"
-        "sys.exit(codes != [1] * len(codes) or 'torch' in sys.modules)"
-    )
-    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert done.stderr.count("\n") == len(mistakes)
+    assert_refused_without_torch(mistakes, tmp_path)
