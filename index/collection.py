@@ -5,6 +5,7 @@ from __future__ import annotations
 import builtins
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -204,6 +205,7 @@ class Collection:
         top_k: int,
         space_id: str,
         min_score: float | None = None,
+        max_characters: int | None = None,
         exact: bool = False,
     ) -> builtins.list[builtins.list[Hit]]:
         """Finds the items whose vectors have the highest cosine with each query.
@@ -214,6 +216,7 @@ class Collection:
             top_k: How many hits at most, from 1.
             space_id: The space the queries belong to.
             min_score: Leave out hits below this cosine.
+            max_characters: Of the texts and metadata of all items found; what goes beyond is not even read.
             exact: Do without approximation, whatever the engine.
 
         Returns:
@@ -222,7 +225,7 @@ class Collection:
         Raises:
             SpaceMismatch: another space is active.
             InvalidVector: a query is unusable.
-            InvalidArgument: top_k is below 1.
+            InvalidArgument: top_k is below 1, or the items found are longer than `max_characters`.
         """
         with self._state.use():
             loaded = self._state.current()
@@ -232,16 +235,14 @@ class Collection:
             if min_score is not None and np.isnan(min_score):
                 raise InvalidArgument("min_score is not a number")
             engine = loaded.engines[check_modality(modality)]
-            hits = live_hits(
+            return live_hits(
                 engine,
                 unit_vectors(queries, dimension, what="query"),
                 top_k,
-                self._items_by_key,
+                partial(self._items_by_key, max_characters=max_characters),
+                min_score=min_score,
                 exact=exact,
             )
-            if min_score is None:
-                return hits
-            return [[hit for hit in of_query if hit.score >= min_score] for of_query in hits]
 
     def stats(self) -> Stats:
         """Counts."""
@@ -338,9 +339,9 @@ class Collection:
         """Waits for running calls and closes the files; later calls raise CollectionNotFound."""
         self._state.close()
 
-    def _items_by_key(self, keys: Any) -> dict[int, Item]:
+    def _items_by_key(self, keys: Any, max_characters: int | None) -> dict[int, Item]:
         with self._state.database.read() as connection:
-            return store.items_by_key(connection, keys, self._state.name)
+            return store.items_by_key(connection, keys, self._state.name, max_characters)
 
     def _no_item(self, item_id: str) -> ItemNotFound:
         return ItemNotFound(f"{self._state.name} has no item {item_id!r}")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 
+import numpy as np
+
 from twinlens.index.item import Hit, Item
 from twinlens.index.protocol import VectorIndex, Vectors
 
@@ -14,6 +16,7 @@ def live_hits(
     top_k: int,
     fetch: Callable[[Iterable[int]], Mapping[int, Item]],
     *,
+    min_score: float | None = None,
     exact: bool = False,
 ) -> list[list[Hit]]:
     """Searches and looks the items up; asks for more where an item was deleted in between.
@@ -22,21 +25,30 @@ def live_hits(
         engine: What finds keys.
         queries: Unit vectors, shape (q, d).
         top_k: How many hits at most, from 1.
-        fetch: The items of those keys that exist, in one query.
+        fetch: The items of those keys that exist, in one query. Asked for none below `min_score`.
+        min_score: Leave out hits below this cosine.
         exact: Passed on to the engine.
 
     Returns:
         Per query the hits, best first: `top_k` of them while there are as many.
     """
+    least = -np.inf if min_score is None else min_score
     wanted = top_k
     while True:
         scores, keys = engine.search(queries, wanted, exact=exact)
-        distinct = set(keys.ravel().tolist())
+        near = scores.astype(np.float64) >= least  # as it was given, not rounded to the scores' 32 bits
+        distinct = set(keys[near].tolist())
         items = fetch(distinct)
         hits = [
-            [Hit(items[key], score) for key, score in zip(of_keys, of_scores, strict=True) if key in items][:top_k]
+            [
+                Hit(items[key], score)
+                for key, score in zip(of_keys, of_scores, strict=True)
+                if score >= least and key in items
+            ][:top_k]
             for of_keys, of_scores in zip(keys.tolist(), scores.tolist(), strict=True)
         ]
-        if keys.shape[1] < wanted or all(len(of_query) == top_k for of_query in hits):
+        if keys.shape[1] < wanted or all(
+            len(of_query) == top_k or not last for of_query, last in zip(hits, near[:, -1], strict=True)
+        ):
             return hits
         wanted += len(distinct) - len(items)

@@ -11,7 +11,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from twinlens.index.errors import CorruptCollection
+from twinlens.index.errors import CorruptCollection, InvalidArgument
 from twinlens.index.item import Item, Modality
 from twinlens.index.prepare import PreparedItem
 from twinlens.index.protocol import Keys, Vectors
@@ -100,13 +100,26 @@ def count_items(connection: sqlite3.Connection) -> int:
     return int(connection.execute("SELECT count(*) FROM items").fetchone()[0])
 
 
-def items_by_key(connection: sqlite3.Connection, keys: Iterable[int], name: str) -> dict[int, Item]:
-    """The items of those keys that exist, in one query."""
+def items_by_key(
+    connection: sqlite3.Connection, keys: Iterable[int], name: str, max_characters: int | None = None
+) -> dict[int, Item]:
+    """The items of those keys that exist, in one query.
+
+    Raises:
+        InvalidArgument: they are longer together than `max_characters`; the rest is not read.
+    """
     rows = connection.execute(
         f"SELECT key, {_COLUMNS} FROM items WHERE key IN (SELECT value FROM json_each(?))",  # noqa: S608 - constants
         (json.dumps(list(keys)),),
     )
-    return {row[0]: _item(row[1:], name) for row in rows}
+    items: dict[int, Item] = {}
+    characters = 0
+    for key, *row in rows:
+        items[key] = _item(tuple(row), name)
+        characters += sum(map(len, row[:4]))  # id, uri, caption, metadata
+        if max_characters is not None and characters > max_characters:
+            raise InvalidArgument(f"the items found have more than {max_characters} characters; ask for fewer")
+    return items
 
 
 def item_by_id(connection: sqlite3.Connection, item_id: str, name: str) -> Item | None:

@@ -40,8 +40,8 @@ class Application:
         self.admission = Admission(settings.max_items_in_flight, settings.max_bytes_in_flight)
         self.labels = LabelCache(self.engine, settings.label_cache_bytes)
         self.examples = ExampleCache(self.engine, self.io, settings.example_cache_bytes)
-        self.searcher = Searcher(self.engine, self.admission, self.io)
         most = settings.max_message_bytes
+        self.searcher = Searcher(self.engine, self.admission, self.io, max_reply_bytes=most)
         self.classifier = Classifier(self.engine, self.admission, self.labels, self.io, max_reply_bytes=most)
         self.example_classifier = ExampleClassifier(
             self.engine, self.admission, self.examples, self.labels, self.io, max_reply_bytes=most

@@ -22,6 +22,8 @@ from twinlens.server.core.towers import no_tower, refuse_if_unsupported
 MAX_PARTS = 16
 # Below this share of the summed weights what is left of a mix is rounding, not meaning.
 _CANCELLED = 1e-5
+# JSON, as which metadata is stored, takes at most so many characters for a byte on the wire: \u0001.
+_CHARACTERS_A_BYTE = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,10 +56,11 @@ class Answer:
 class Searcher:
     """Embeds queries and asks collections."""
 
-    def __init__(self, engine: Engine, admission: Admission, io: WorkerPool) -> None:
+    def __init__(self, engine: Engine, admission: Admission, io: WorkerPool, *, max_reply_bytes: int) -> None:
         self._engine = engine
         self._admission = admission
         self._io = io
+        self._max_reply_bytes = max_reply_bytes
 
     async def search(
         self, collection: Collection, queries: Sequence[Sequence[Part]], options: SearchOptions, call: Call
@@ -67,6 +70,7 @@ class Searcher:
         Raises:
             ServiceError: RESOURCE_EXHAUSTED when the server is full, FAILED_PRECONDITION where the model lacks the
                 tower of the vectors to search, or of every query.
+            InvalidArgument: the items found are more than any reply could hold.
         """
         self._check_modality(options.modality)
         size_bytes = sum(_size(part) for query in queries for part in query)
@@ -85,6 +89,7 @@ class Searcher:
                 top_k=options.top_k,
                 space_id=self._engine.manifest.space_id,
                 min_score=options.min_score,
+                max_characters=_CHARACTERS_A_BYTE * self._max_reply_bytes,
                 exact=options.exact,
             )
             for i, found in zip(good, hits, strict=True):

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from tests.support.items import SPACE, axis, new_item
 from tests.support.oracle import assert_exact
+from twinlens.index import store
 from twinlens.index.collection import Collection
 from twinlens.index.errors import InvalidArgument, InvalidVector, SpaceMismatch
 from twinlens.index.item import Hit, Item, Modality
@@ -146,3 +147,53 @@ def test_items_deleted_during_a_search_are_made_up_for(deleted: set[int]) -> Non
     hits = live_hits(cast("VectorIndex", Ranked(list(range(10)))), np.ones((1, 2), dtype=np.float32), 3, fetch)
     alive = [f"{key}" for key in range(10) if key not in deleted]
     assert [hit.item.id for hit in hits[0]] == alive[:3]
+
+
+@pytest.mark.parametrize("deleted", [set(), {0}, {1, 3}, {4, 5}, set(range(9))])
+@pytest.mark.parametrize(("min_score", "above"), [(0.0, 10), (0.5, 5), (2.0, 0)])
+def test_items_below_the_least_score_are_not_even_looked_up(deleted: set[int], min_score: float, above: int) -> None:
+    asked: set[int] = set()
+
+    def fetch(keys: Iterable[int]) -> dict[int, Item]:
+        asked.update(keys)
+        return {key: Item(f"{key}", "", "", {}, "", False, 0.0, 0.0) for key in keys if key not in deleted}
+
+    engine, query = cast("VectorIndex", Scored()), np.ones((1, 2), dtype=np.float32)
+    hits = live_hits(engine, query, 6, fetch, min_score=min_score)
+    assert [hit.item.id for hit in hits[0]] == [f"{key}" for key in range(above) if key not in deleted][:6]
+    assert asked <= set(range(above))
+
+
+class Scored:
+    """An engine with ten keys whose scores fall from 1 by tenths, the later half below 0.5."""
+
+    def search(self, queries: np.ndarray, top_k: int, *, exact: bool = False) -> tuple[np.ndarray, np.ndarray]:
+        assert not exact
+        keys = np.tile(np.arange(10, dtype=np.int64)[:top_k], (len(queries), 1))
+        return (1 - keys / 9).astype(np.float32), keys
+
+
+def test_each_query_has_a_least_score_of_its_own(collection: Collection) -> None:
+    collection.upsert([new_item(f"{i}", image_vector=axis(i)) for i in range(3)], space_id=SPACE)
+    found = search(collection, [axis(0), axis(1)], top_k=2, min_score=0.5)
+    assert [[hit.item.id for hit in of_query] for of_query in found] == [["0"], ["1"]]
+
+
+def test_items_longer_than_asked_for_are_refused_and_the_rest_is_not_read(
+    collection: Collection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    texts = {"uri": "u" * 30, "caption": "c" * 30, "metadata": {"m": "m" * 22}}  # 90 characters, and one of the id
+    collection.upsert([new_item(f"{i}", image_vector=axis(i), **texts) for i in range(8)], space_id=SPACE)
+    assert len(search(collection, [axis(0), axis(1)], max_characters=8 * 91)[0]) == 8
+    assert len(search(collection, [axis(0)], max_characters=91, min_score=0.5)[0]) == 1
+    read: list[Any] = []
+    whole = store._item
+
+    def item(row: tuple[Any, ...], name: str) -> Item:
+        read.append(row)
+        return whole(row, name)
+
+    monkeypatch.setattr(store, "_item", item)
+    with pytest.raises(InvalidArgument, match="more than 272 characters; ask for fewer"):
+        search(collection, [axis(0)], max_characters=3 * 91 - 1)
+    assert len(read) == 3

@@ -81,6 +81,16 @@ async def test_a_reply_too_large_to_send_is_never_built(data: Path, monkeypatch:
         assert sum(built) < 2**20 + 2**17
 
 
+async def test_items_that_no_reply_could_hold_are_not_even_read(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("twinlens.server.core.search._CHARACTERS_A_BYTE", 1)
+    async with run_server(data, FakeEncoder(), max_message_bytes=2**20) as served:
+        await fill_with_long_metadata(served)
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await served.find(search_pb2.QueryPart(text="text"), modality=content_pb2.MODALITY_TEXT, top_k=40)
+        assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+        assert "more than 1048576 characters; ask for fewer" in (caught.value.details() or "")
+
+
 async def test_an_id_too_long_to_be_one_is_not_sent_back_whole(served: Running) -> None:
     await served.create()
     (failure,) = (await served.upsert(pb.NewItem(id="x" * 1_000_000, caption="red"))).failures
