@@ -113,7 +113,7 @@ class SearchRequest(_message.Message):
     """Which vectors to search; default MODALITY_IMAGE."""
     top_k: _builtins.int
     """How many hits a query, 1 to 10,000; queries times top_k: at most 100,000. Fewer come back only where the collection
-    holds fewer, or `min_score` leaves them out.
+    holds fewer, or `min_score` leaves them out; hits that a message cannot hold are INVALID_ARGUMENT.
     """
     min_score: _builtins.float
     """Leave out hits whose cosine is lower."""
