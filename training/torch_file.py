@@ -27,8 +27,10 @@ def read_torch_file(path: Path, *, mapped: bool = False) -> Any:
         mapped: Leave tensors on disk until they are used.
 
     Raises:
-        NotATorchFile: if it is damaged, missing, or holds more than tensors and plain values.
+        NotATorchFile: if it is damaged, compressed, missing, or holds more than tensors and plain values.
     """
+    if is_compressed(path):
+        raise NotATorchFile("it is compressed; write it with torch.save")
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # remarks about foreign pickles, which are refused below
@@ -40,6 +42,15 @@ def read_torch_file(path: Path, *, mapped: bool = False) -> Any:
     if damaged is not None:
         raise NotATorchFile(f"it is damaged in {damaged}")
     return content
+
+
+def is_compressed(path: Path) -> bool:
+    """Whether the parts of an archive are larger than the file, and might fill the memory; torch compresses nothing."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return sum(entry.file_size for entry in archive.infolist()) > path.stat().st_size
+    except Exception:  # damaged, zipfile raises what comes; torch will say what is wrong
+        return False
 
 
 def is_plain(tensor: Tensor) -> bool:
@@ -54,8 +65,6 @@ def _first_damaged(path: Path) -> str | None:
         return None
     try:
         with zipfile.ZipFile(path) as archive:
-            # Torch compresses nothing; what is compressed might unpack without end.
-            packed = [each.filename for each in archive.infolist() if each.compress_type != zipfile.ZIP_STORED]
-            return packed[0] if packed else archive.testzip()
+            return archive.testzip()
     except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError):
         return "its directory"

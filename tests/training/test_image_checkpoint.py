@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -133,3 +134,13 @@ def test_a_few_bytes_of_damage_are_noticed_wherever_they_are(checkpoint: Path) -
             load_image_checkpoint(checkpoint)
     checkpoint.write_bytes(sound)
     load_image_checkpoint(checkpoint)
+
+
+def test_a_compressed_checkpoint_is_refused_unread(checkpoint: Path) -> None:
+    with zipfile.ZipFile(checkpoint) as archive:
+        parts = {name: archive.read(name) for name in archive.namelist()}
+    with zipfile.ZipFile(checkpoint, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, part in parts.items():
+            archive.writestr(name, part)
+    with pytest.raises(CheckpointError, match="is not a readable checkpoint: it is compressed; write it"):
+        load_image_checkpoint(checkpoint)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-import zipfile
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +15,7 @@ from twinlens.training.checkpoint import load_weights
 from twinlens.training.errors import CheckpointError, first_line
 from twinlens.training.export.errors import ExportError
 from twinlens.training.pull.torchscript_archive import is_torchscript, read_torchscript
-from twinlens.training.torch_file import is_plain
+from twinlens.training.torch_file import is_compressed, is_plain
 
 # Where trainers keep the weights in their checkpoints. An average over the steps comes first: timm evaluates with it.
 _NESTED = ("state_dict_ema", "model_ema", "state_dict", "model_state_dict", "model", "module")
@@ -154,7 +153,7 @@ def _read_safetensors(path: Path) -> dict[str, Tensor]:
 
 
 def _read_torch(path: Path) -> Any:
-    if _unpacked_bytes(path) > path.stat().st_size:  # torch compresses nothing
+    if is_compressed(path):
         raise ExportError(f"{path} is compressed, and might fill the memory; save it with torch.save or as safetensors")
     try:
         with warnings.catch_warnings():
@@ -165,15 +164,6 @@ def _read_torch(path: Path) -> Any:
         raise ExportError(
             f"{path} cannot be read as plain weights ({reason}); save the model's state_dict, or safetensors"
         ) from error
-
-
-def _unpacked_bytes(path: Path) -> int:
-    """What the parts of a torch file come to; 0 for what is no archive."""
-    try:
-        with zipfile.ZipFile(path) as archive:
-            return sum(entry.file_size for entry in archive.infolist())
-    except Exception:  # damaged, zipfile raises what comes; torch will say what is wrong
-        return 0
 
 
 def _unwrapped(loaded: Any, path: Path) -> dict[str, Tensor]:
