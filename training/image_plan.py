@@ -6,7 +6,7 @@ from pathlib import Path
 
 from twinlens.encoders.manifest import Lineage, PreprocessSpec
 from twinlens.training.checkpoint import CheckpointMeta
-from twinlens.training.data.picture_set import CLASSES_STAND_IN, PictureSet, classes_found
+from twinlens.training.data.picture_set import WHERE_CLASSES_STAND, PictureSet, classes_found
 from twinlens.training.data.picture_sources import load_pictures
 from twinlens.training.data.picture_tables import PictureColumns
 from twinlens.training.errors import ConfigError
@@ -94,7 +94,7 @@ def check_loaded(config: ImageTrainConfig, kind: type[ImageMethod], pictures: Pi
     if kind.needs_labels and not pictures.labelled:
         raise ConfigError(
             f"{config.method} needs a class for every picture, and {pictures.unlabelled:,} of {len(pictures):,} have "
-            f"none: {CLASSES_STAND_IN}"
+            f"none: {WHERE_CLASSES_STAND}"
         )
 
 

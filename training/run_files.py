@@ -9,6 +9,7 @@ ENVIRONMENT_FILE: Final = "environment.json"
 DATA_FILE: Final = "data.json"
 METRICS_FILE: Final = "metrics.csv"
 EVALUATIONS_FILE: Final = "evaluations.csv"
+CURVES_FILE: Final = "curves.png"
 # While the run is under way, or interrupted.
 STATE_FILE: Final = "state.pt"
 # Once it has ended.

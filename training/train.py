@@ -29,7 +29,7 @@ from twinlens.training.modules.dual_encoder import DualEncoder
 from twinlens.training.opening_line import opening_line
 from twinlens.training.optimiser import Schedule
 from twinlens.training.progress import Report, Say, silent
-from twinlens.training.run_files import CHECKPOINT_FILE, METRICS_FILE, STATE_FILE
+from twinlens.training.run_files import CHECKPOINT_FILE, CONFIG_FILE, METRICS_FILE, STATE_FILE
 from twinlens.training.run_folder import cut_tables, run_folder
 from twinlens.training.run_records import PACKAGES, recorded_config, write_records
 from twinlens.training.run_state import RunIdentity, RunState, discard_state, read_state
@@ -200,7 +200,7 @@ def config_of_run(out: Path, settings: Sequence[str] = ()) -> TrainConfig:
     try:
         return TrainConfig.model_validate(with_settings(content, settings))
     except ValidationError as error:
-        raise ConfigError(f"{out / 'config.json'}: {one_line(error, TrainConfig)}") from None
+        raise ConfigError(f"{out / CONFIG_FILE}: {one_line(error, TrainConfig)}") from None
 
 
 def _load(config: TrainConfig, preprocess: PreprocessSpec, out: Path) -> RawPairs:

@@ -40,7 +40,7 @@ from twinlens.training.modules.global_batch_norm import share_batch_norm
 from twinlens.training.precision import precision_of
 from twinlens.training.progress import Report, Say, silent
 from twinlens.training.ranks import Ranks, launched_ranks
-from twinlens.training.run_files import CHECKPOINT_FILE, EVALUATIONS_FILE, METRICS_FILE, STATE_FILE
+from twinlens.training.run_files import CHECKPOINT_FILE, CURVES_FILE, EVALUATIONS_FILE, METRICS_FILE, STATE_FILE
 from twinlens.training.run_folder import cut_tables, run_folder
 from twinlens.training.run_records import write_records
 from twinlens.training.run_state import RunIdentity, RunState, discard_state, read_state
@@ -213,7 +213,7 @@ def _draw(out: Path) -> None:
     curves = curves_of(out)
     if not curves:
         return
-    path = out / "curves.png"
+    path = out / CURVES_FILE
     try:
         path.write_bytes(draw_curves({out.name: curves}))
     except OSError as error:

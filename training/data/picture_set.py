@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 UNLABELLED = -1
-CLASSES_STAND_IN = "put them in one folder per class, or name a list with labels"
+WHERE_CLASSES_STAND = "put them in one folder per class, or name a list with labels"
 _CLASSES_NAMED = 5
 
 

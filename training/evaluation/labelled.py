@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from twinlens.training.data.errors import DataError
-from twinlens.training.data.picture_set import CLASSES_STAND_IN, UNLABELLED, PictureSet
+from twinlens.training.data.picture_set import WHERE_CLASSES_STAND, UNLABELLED, PictureSet
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ def labelled(pictures: PictureSet, classes: tuple[str, ...] | None = None) -> La
     rows = np.flatnonzero(pictures.labels != UNLABELLED)
     if not len(rows):
         example = f", {pictures.names[0]} for one" if pictures.names else ""
-        raise DataError(f"no picture has a class{example}: {CLASSES_STAND_IN}")
+        raise DataError(f"no picture has a class{example}: {WHERE_CLASSES_STAND}")
     own = pictures.classes
     wanted = own if classes is None else classes
     if len(wanted) < 2:

@@ -17,6 +17,7 @@ from twinlens.training.evaluation.embedding_map import MapKind, draw_map, projec
 from twinlens.training.evaluation.labelled import stratified
 from twinlens.training.evaluation.probe import Probed
 from twinlens.training.evaluation.report import ReportParts, read_record, report_page
+from twinlens.training.run_files import CONFIG_FILE, CURVES_FILE, ENVIRONMENT_FILE
 
 # More thumbnails than this cover each other.
 _ON_A_MAP = 600
@@ -52,7 +53,7 @@ def read_run(source: Path) -> LeftByRun:
         DataError: if the tables of the run are damaged.
     """
     run = source if source.is_dir() else source.parent
-    return LeftByRun(curves_of(run), read_record(run, "config.json"), read_record(run, "environment.json"))
+    return LeftByRun(curves_of(run), read_record(run, CONFIG_FILE), read_record(run, ENVIRONMENT_FILE))
 
 
 def write_report(probed: Probed, left: LeftByRun, out: Path, *, maps: bool, seed: int = 0) -> None:
@@ -88,7 +89,7 @@ def write_report(probed: Probed, left: LeftByRun, out: Path, *, maps: bool, seed
         out.mkdir(parents=True, exist_ok=True)
         (out / "probe.json").write_text(json.dumps(probed.result.summary(), indent=2) + "\n", encoding="utf-8")
         if curves_png is not None:
-            (out / "curves.png").write_bytes(curves_png)
+            (out / CURVES_FILE).write_bytes(curves_png)
         for kind, picture in drawn.items():
             picture.save(out / f"map_{kind}.png")
         (out / "report.html").write_text(report_page(probed.result, parts), encoding="utf-8")

@@ -10,7 +10,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from twinlens.training.data.picture_batch import PictureBatch
-from twinlens.training.data.picture_set import CLASSES_STAND_IN
+from twinlens.training.data.picture_set import WHERE_CLASSES_STAND
 from twinlens.training.errors import ConfigError
 from twinlens.training.methods.image_method import ImageMethod, MethodOptions, StepOutput
 from twinlens.training.methods.run_plan import RunPlan
@@ -46,7 +46,7 @@ class Supervised(ImageMethod):
         """Refuses pictures that are all of one class, or of none."""
         if plan.classes < 2:
             raise ConfigError(
-                f"data.path: supervised needs at least two classes, found {plan.classes}: {CLASSES_STAND_IN}"
+                f"data.path: supervised needs at least two classes, found {plan.classes}: {WHERE_CLASSES_STAND}"
             )
 
     def step(self, views: list[Tensor], batch: PictureBatch) -> StepOutput:
