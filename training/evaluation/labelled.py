@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from twinlens.training.data.errors import DataError
-from twinlens.training.data.picture_set import WHERE_CLASSES_STAND, UNLABELLED, PictureSet
+from twinlens.training.data.picture_set import UNLABELLED, WHERE_CLASSES_STAND, PictureSet
 
 
 @dataclass(frozen=True)
