@@ -102,7 +102,7 @@ def train(
         return
     for line in result.warnings():
         _say(line)
-    typer.echo(f"{result.checkpoint}: {result.told()}")
+    typer.echo(printable(f"{result.checkpoint}: {result.told()}"))
 
 
 def _train_clip(config: Path | None, out: Path, settings: Sequence[str], *, resume: bool) -> TrainResult:

@@ -82,7 +82,7 @@ def preview(
         typer.echo(line)
     for line in left_out(found.unreadable):
         typer.echo(printable(line), err=True)
-    typer.echo(f"{out}: {len(found)} picture(s), {sheet.width} x {sheet.height} pixels")
+    typer.echo(printable(f"{out}: {len(found)} picture(s), {sheet.width} x {sheet.height} pixels"))
 
 
 def _read(

@@ -112,4 +112,4 @@ def _tell(result: ProbeResult, out: Path | None) -> None:
         table.add_row(name, value)
     print_table(table)
     if out is not None:
-        typer.echo(f"{out / 'report.html'}")
+        typer.echo(printable(str(out / "report.html")))

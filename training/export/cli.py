@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from twinlens.printable import printable
 from twinlens.training.command_line import for_people
 from twinlens.training.export.variants.options import (
     Labels,
@@ -54,9 +55,8 @@ def starter(
 
         existing = existing_starter(out)
         if existing is not None and variants is not None:
-            typer.echo(
-                f"warning: no variants are made, for {out} is there already; `twinlens quantize` makes some", err=True
-            )
+            kept = f"no variants are made, for {out} is there already; `twinlens quantize` makes some"
+            typer.echo(printable(f"warning: {kept}"), err=True)
         manifest = existing or with_variants(make, out, VariantsAsked(variants, photos, texts, labels))
         _report(manifest, out, as_json=as_json, existed=existing is not None)
 
@@ -113,7 +113,7 @@ def pull(
                 Choices(config=config, tokenizer=tokenizer, weights_prefix=weights_prefix),
                 bundle_name=bundle_name,
                 version=bundle_version,
-                say=lambda line: typer.echo(f"warning: {line}", err=True),
+                say=lambda line: typer.echo(printable(f"warning: {line}"), err=True),
                 progress=_progress,
             )
 
@@ -180,7 +180,7 @@ def _warn_of_another_version(version: str, out: Path) -> None:
 
 def _progress(line: str) -> None:
     """Minutes pass with a big model: which stage has begun."""
-    typer.echo(f"{line} …", err=True)
+    typer.echo(printable(f"{line} …"), err=True)
 
 
 def _report(manifest: Manifest, out: Path, *, as_json: bool, existed: bool = False) -> None:
@@ -191,4 +191,4 @@ def _report(manifest: Manifest, out: Path, *, as_json: bool, existed: bool = Fal
         return
     what = f"{manifest.name}/{manifest.version}, {manifest.dimension} dimensions, {size / 1e6:.0f} MB, "
     already = "already there, nothing to do: " if existed else ""
-    typer.echo(f"{out}: {already}{what}space {manifest.space_id[:12]}")
+    typer.echo(printable(f"{out}: {already}{what}space {manifest.space_id[:12]}"))

@@ -10,6 +10,7 @@ import typer
 
 from twinlens.encoders.command_options import Models
 from twinlens.encoders.find_bundle import DEFAULT_REPOSITORY
+from twinlens.printable import printable
 from twinlens.training.command_line import for_people
 from twinlens.training.export.variants.options import Labels, Photos, Texts, parse_variants
 
@@ -63,7 +64,7 @@ def quantize(
             data,
             version=version or (out.name if out.name.isdecimal() else None),
             min_speedup=min_speedup,
-            say=lambda line: typer.echo(line, err=True),
+            say=lambda line: typer.echo(printable(line), err=True),
             watch=progress_on_stderr,
         )
         if as_json:
@@ -76,6 +77,6 @@ def quantize(
                 typer.echo(outcome.line())
             if report.manifest is not None:
                 of = report.manifest
-                typer.echo(f"{out}: {of.name}/{of.version}, space {of.space_id[:12]} as before")
+                typer.echo(printable(f"{out}: {of.name}/{of.version}, space {of.space_id[:12]} as before"))
     if not report.written:
         raise typer.Exit(1)

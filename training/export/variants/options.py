@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from twinlens.printable import printable
 from twinlens.training.errors import TrainingRoomError, first_line
 from twinlens.training.export.destination import room_beside
 
@@ -113,7 +114,8 @@ def with_variants(
         except Exception as error:
             expected = isinstance(error, (TrainingRoomError, BundleError, OSError))
             kind = "" if expected else f"{type(error).__name__}: "
-            typer.echo(f"warning: no variants, the bundle has its fp32 files only: {kind}{first_line(error)}", err=True)
+            told = f"no variants, the bundle has its fp32 files only: {kind}{first_line(error)}"
+            typer.echo(printable(f"warning: {told}"), err=True)
         else:
             if report.manifest is not None:
                 return report.manifest

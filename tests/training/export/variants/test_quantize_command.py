@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -182,14 +183,20 @@ def test_data_that_cannot_be_enough_is_refused_before_a_model_is_built(
 
 
 def test_a_starter_that_is_there_already_gets_no_variants_and_says_so(
-    photos: Path, bundle: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    photos: Path,
+    bundle: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("twinlens.training.starter.build.existing_starter", read_manifest)
-    assert main(["starter", "--out", str(bundle), "--variants", "int8", "--photos", str(photos)]) == 0
+    out = tmp_path / "half \udcff" / "1"
+    shutil.copytree(bundle, out)
+    assert main(["starter", "--out", str(out), "--variants", "int8", "--photos", str(photos)]) == 0
     captured = capsys.readouterr()
     assert captured.err.startswith("warning: no variants are made, ")
     assert "`twinlens quantize` makes some" in captured.err
-    assert "already there, nothing to do" in captured.out
+    assert r"half \udcff/1: already there, nothing to do" in captured.out
 
 
 def test_a_model_that_may_have_no_image_tower_is_built_without_pictures(tmp_path: Path) -> None:
@@ -207,7 +214,7 @@ def test_a_model_that_may_have_no_image_tower_is_built_without_pictures(tmp_path
     assert read_manifest(tmp_path / "1").space_id == publish.space_id
 
 
-@pytest.mark.parametrize("error", [ExportError("the graph is strange"), RuntimeError("deep down\nmore")])
+@pytest.mark.parametrize("error", [ExportError("a\x1b[2J.png is strange"), RuntimeError("deep down\nmore")])
 def test_the_fp32_bundle_is_published_whatever_fails_in_making_variants(
     error: Exception, photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -219,7 +226,7 @@ def test_the_fp32_bundle_is_published_whatever_fails_in_making_variants(
     manifest = with_variants(lambda to: publish_with(to, image_graph(), None), tmp_path / "1", asked)
     assert read_manifest(tmp_path / "1") == manifest
     assert [path.name for path in tmp_path.iterdir()] == ["1"]
-    told = {"ExportError": "the graph is strange", "RuntimeError": "RuntimeError: deep down"}[type(error).__name__]
+    told = {"ExportError": r"a\x1b[2J.png is strange", "RuntimeError": "RuntimeError: deep down"}[type(error).__name__]
     line = f"warning: no variants, the bundle has its fp32 files only: {told}"
     assert capsys.readouterr().err.splitlines()[-1] == line
 
