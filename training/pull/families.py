@@ -10,14 +10,11 @@ from twinlens.encoders.manifest import Lineage, Manifest
 from twinlens.training.errors import first_line
 from twinlens.training.export.destination import check_destination
 from twinlens.training.export.errors import ExportError
+from twinlens.training.progress import Say, silent
 from twinlens.training.pull.before_loading import check_before_loading
 from twinlens.training.pull.faults import is_program_fault
-from twinlens.training.pull.pulled import PulledTowers, Say
+from twinlens.training.pull.pulled import PulledTowers
 from twinlens.training.pull.source import Choices, Family, Source, parse_source
-
-
-def _silent(_: str) -> None:
-    return
 
 
 def pull(
@@ -27,8 +24,8 @@ def pull(
     *,
     bundle_name: str | None = None,
     version: str = "1",
-    say: Say = _silent,
-    progress: Say = _silent,
+    say: Say = silent,
+    progress: Say = silent,
 ) -> Manifest:
     """Publishes a model of open_clip, timm or transformers as a bundle.
 

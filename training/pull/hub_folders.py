@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from twinlens.training.export.errors import ExportError
+from twinlens.training.progress import Say
 from twinlens.training.pull import hugging_face_pairs, hugging_face_vision, sentence_transformers
 from twinlens.training.pull.model_folder import (
     OPEN_CLIP_WEIGHTS,
@@ -18,7 +19,7 @@ from twinlens.training.pull.model_folder import (
 )
 from twinlens.training.pull.open_clip_config import CONFIG_NAME, from_file
 from twinlens.training.pull.open_clip_models import open_clip_from
-from twinlens.training.pull.pulled import PulledTowers, Say
+from twinlens.training.pull.pulled import PulledTowers
 from twinlens.training.pull.source import Choices, Source
 from twinlens.training.pull.timm_models import timm_model
 

@@ -12,12 +12,13 @@ from twinlens.training.errors import first_line
 from twinlens.training.export.errors import ExportError
 from twinlens.training.export.open_clip_towers import open_clip_towers, scoring_rule
 from twinlens.training.hub import hub_file
+from twinlens.training.progress import Say
 from twinlens.training.pull.checkpoints import Weights, fit_weights, read_weights, without_prefix
 from twinlens.training.pull.open_clip_config import OpenClipConfig, built_in, check_pictures, from_file
 from twinlens.training.pull.open_clip_listing import model_configs, tag_config, tags_of
 from twinlens.training.pull.preprocessing import from_open_clip
 from twinlens.training.pull.published_weights import open_clip_tag, published_weights
-from twinlens.training.pull.pulled import RANDOM_WEIGHTS, PulledTowers, Say
+from twinlens.training.pull.pulled import RANDOM_WEIGHTS, PulledTowers
 from twinlens.training.pull.source import Choices, Source, weights_file, weights_label
 from twinlens.training.pull.tokenizer_choice import check_vocabulary, open_clip_tokenizer
 from twinlens.training.pull.transformers_models import refuse_own_code

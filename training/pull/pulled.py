@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -10,9 +9,6 @@ from twinlens.encoders.manifest import ScoringRule
 
 if TYPE_CHECKING:
     from twinlens.training.export.towers import ImageExport, TextExport  # with torch: seconds
-
-# Says something a user should know beside the result, one line.
-Say = Callable[[str], None]
 
 RANDOM_WEIGHTS = (
     "no weights named ({source}:TAG or {source}:FILE), so they are RANDOM: good for trying out formats and speed, not "

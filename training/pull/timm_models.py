@@ -17,9 +17,10 @@ from twinlens.training.export.fused_branches import fuse_branches
 from twinlens.training.export.towers import ImageExport, frozen
 from twinlens.training.hub import hub_file
 from twinlens.training.json_object import read_json_object
+from twinlens.training.progress import Say
 from twinlens.training.pull.checkpoints import Weights, fit_weights, read_weights, without_prefix
 from twinlens.training.pull.preprocessing import from_timm
-from twinlens.training.pull.pulled import RANDOM_WEIGHTS, PulledTowers, Say
+from twinlens.training.pull.pulled import RANDOM_WEIGHTS, PulledTowers
 from twinlens.training.pull.source import Choices, Source, weights_file, weights_label
 from twinlens.training.pull.timm_listing import check_name, refuse_text_choices
 
