@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import settings
 
 if TYPE_CHECKING:
     from tests.support.fake_encoder import FakeEncoder
@@ -17,6 +18,10 @@ os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # also where a test imports
 ROOT = Path(__file__).resolve().parent.parent
 if str(ROOT) not in sys.path:
     sys.path.insert(0, str(ROOT))  # so that tests can import `tests.support`
+
+# Drawn examples are the same every time, and a slow machine is no failure.
+settings.register_profile("twinlens", derandomize=True, deadline=None)
+settings.load_profile("twinlens")
 
 
 @pytest.fixture(scope="session")

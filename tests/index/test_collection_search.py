@@ -50,7 +50,7 @@ STEPS = st.lists(
 )
 
 
-@settings(derandomize=True, max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(steps=STEPS)
 def test_any_sequence_of_changes_is_searched_as_brute_force_would(collection: Collection, steps: list[Any]) -> None:
     collection.delete([f"{i}" for i in range(8)])

@@ -45,7 +45,7 @@ def test_std_of_evenly_spread_vectors_is_one_over_root_d() -> None:
     assert spread(axes).item() == pytest.approx(1.0)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(st.integers(2, 12), st.integers(1, 9), st.integers(0, 1000))
 def test_spread_is_what_the_mean_leaves(n: int, d: int, seed: int) -> None:
     vectors = drawn(n, d, seed)
@@ -53,7 +53,7 @@ def test_spread_is_what_the_mean_leaves(n: int, d: int, seed: int) -> None:
     assert spread(vectors).item() == pytest.approx(math.sqrt(max(0.0, 1 - float(mean @ mean))), abs=1e-7)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(st.integers(2, 12), st.integers(1, 9), st.integers(0, 1000))
 def test_effective_rank_is_the_exponential_of_the_entropy_of_singular_values(n: int, d: int, seed: int) -> None:
     vectors = drawn(n, d, seed)

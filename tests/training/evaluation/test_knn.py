@@ -40,7 +40,7 @@ def votes_by_loops(
     return rows
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(
     st.integers(2, 30),
     st.integers(1, 6),
