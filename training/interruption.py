@@ -7,6 +7,7 @@ import shlex
 import signal
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Any, Final, Self
@@ -92,7 +93,8 @@ class Interruption:
         if self.signal is None:
             self.signal, self._noted_s = number, now_s
             if self._ranks.is_first:  # past Python's buffers, one of which may be half written
-                os.write(2, b"twinlens: ending after this step; once more ends at once\n")
+                with suppress(OSError):  # of a terminal that has gone
+                    os.write(2, b"twinlens: ending after this step; once more ends at once\n")
         elif now_s - self._noted_s >= _SAME_ASKING_S:
             before = self._before[number]
             signal.signal(number, before)

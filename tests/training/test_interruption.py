@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import signal
 from pathlib import Path
 
@@ -109,6 +110,17 @@ def test_several_processes_are_told_to_go_on_as_many() -> None:
     assert str(ended) == (
         "terminated at step 7; go on with: torchrun --nproc-per-node 4 -m twinlens train byol --out run --resume"
     )
+
+
+def test_a_signal_is_noted_although_nobody_reads_stderr(monkeypatch: pytest.MonkeyPatch) -> None:
+    def gone(*_: object) -> None:
+        raise BrokenPipeError
+
+    with Interruption() as noted, monkeypatch.context() as patched:
+        noted.catch()
+        patched.setattr(os, "write", gone)
+        signal.raise_signal(signal.SIGTERM)
+    assert noted.signal == signal.SIGTERM
 
 
 def test_a_signal_that_is_ignored_stays_so() -> None:
