@@ -147,7 +147,7 @@ class RunConfig(Frozen):
         log_every: Steps between two rows of metrics.csv, and between two lines.
         state_every: Write the state from which a run goes on (`--resume`) every so many steps, besides when it is
             interrupted; 0: only then.
-        threads: Of torch, at most 1,024; None leaves it alone.
+        threads: Of torch; None leaves it alone.
     """
 
     steps: int = Field(default=1000, ge=1)

@@ -36,7 +36,7 @@ class PicturesData(Frozen):
     """Where the pictures are.
 
     Attributes:
-        path: A folder (of folders: each is a class), a list of pictures, or shards; see `picture_sources`.
+        path: A folder (of folders: each is a class), a list of pictures, or shards.
         images: The folder that relative paths of a list start from; None: the list's own.
         image_column: Of a list.
         label_column: Of a list; `label` may be absent, another one not.
@@ -104,7 +104,7 @@ class ImageRunConfig(Frozen):
             than 400 steps would have less than 20 rows.
         state_every: Write the state from which a run goes on (`--resume`) every so many steps, besides when it is
             interrupted; 0: only then.
-        threads: Of torch, at most 1,024; None leaves it alone.
+        threads: Of torch; None leaves it alone.
     """
 
     steps: int | None = Field(default=None, ge=0)

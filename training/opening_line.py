@@ -33,7 +33,7 @@ def opening_line(
         ranks: The processes that share each batch.
     """
     processes = "" if ranks == ALONE else f" in {ranks.world_size} processes"
-    where = f"{method} on {device_name(threads)}{processes}"
+    where = f"{method} on {_device_name(threads)}{processes}"
     if not steps:
         return f"{where}: {trained_on}; nothing is trained"
     epochs = _three_digits(steps * batch_size / max(1, samples))
@@ -46,10 +46,10 @@ def _three_digits(number: float) -> str:
     return f"{number:,.0f}" if number >= 100 else f"{number:.3g}"
 
 
-def device_name(threads: int | None = None) -> str:
+def _device_name(threads: int | None = None) -> str:
     """What Lightning computes on here."""
     if torch.cuda.is_available():
-        return torch.cuda.get_device_name()
+        return torch.cuda.get__device_name()
     if torch.backends.mps.is_available():
         return "the GPU of this Mac"
     count = torch.get_num_threads() if threads is None else threads

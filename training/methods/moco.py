@@ -26,23 +26,14 @@ from twinlens.training.modules.split_batch_norm import has_batch_norm, split_bat
 class MoCoOptions(MethodOptions):
     """The section [method].
 
-    What may be None is then as in the paper of the chosen version:
-
-    ===========  =====================================================  ===============================================
-    key          version 2 (Chen et al. 2020)                           version 3 (Chen, Xie & He 2021)
-    ===========  =====================================================  ===============================================
-    temperature  0.2                                                    0.2 with a ViT, else 1
-    momentum     0.999 throughout                                       0.99, rising to 1 by a cosine
-    hidden       width of the backbone                                  4096
-    dim          128                                                    256
-    ===========  =====================================================  ===============================================
+    What may be None is then as in the paper of the chosen version: 2 (Chen et al. 2020) or 3 (Chen, Xie & He 2021).
 
     Attributes:
         version: 2: negatives are the keys in a queue; 3: those of the batch, symmetric, with a prediction head.
-        temperature: τ of the loss.
-        momentum: Of the key encoder.
-        hidden: Width of the heads' hidden layers.
-        dim: Length of the embeddings that are compared.
+        temperature: τ of the loss; None: 0.2, but 1 in version 3 without a ViT.
+        momentum: Of the key encoder, rising to 1 by a cosine in version 3; None: 0.999, or 0.99 in version 3.
+        hidden: Width of the heads' hidden layers; None: that of the encoder, or 4096 in version 3.
+        dim: Length of the embeddings that are compared; None: 128, or 256 in version 3.
         queue_size: K, a multiple of the batch and larger; None: the paper's 65536, but no more than half the pictures,
             for a picture whose own older key is in the queue is its own negative (version 2).
         symmetric: Let both views be queries, at twice the work; the paper's MoCo v2 takes one (version 2).
