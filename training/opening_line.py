@@ -39,7 +39,8 @@ def opening_line(
     epochs = _three_digits(steps * batch_size / max(1, samples))
     walks = f"{epochs} {'epoch' if epochs == '1' else 'epochs'}"
     onward = f", on from step {start:,}" if start else ""
-    return f"{where}, {precision}: {trained_on}, {steps:,} steps of {batch_size:,} = {walks}{onward}"
+    many = "1 step" if steps == 1 else f"{steps:,} steps"
+    return f"{where}, {precision}: {trained_on}, {many} of {batch_size:,} = {walks}{onward}"
 
 
 def _three_digits(number: float) -> str:
@@ -49,7 +50,7 @@ def _three_digits(number: float) -> str:
 def _device_name(threads: int | None = None) -> str:
     """What Lightning computes on here."""
     if torch.cuda.is_available():
-        return torch.cuda.get__device_name()
+        return torch.cuda.get_device_name()
     if torch.backends.mps.is_available():
         return "the GPU of this Mac"
     count = torch.get_num_threads() if threads is None else threads

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+import torch
 
 from twinlens.training import progress
 from twinlens.training.opening_line import opening_line
@@ -75,3 +76,19 @@ def test_the_opening_line_tells_where_on_what_and_for_how_long() -> None:
 def test_epochs_are_told_with_three_digits_and_never_as_powers_of_ten(steps: int, told: str) -> None:
     line = opening_line("byol", trained_on="pictures", samples=1000, steps=steps, batch_size=10, precision="fp32")
     assert line.endswith(f" = {told}")
+
+
+def test_the_opening_line_names_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    def line() -> str:
+        return opening_line(
+            "byol", trained_on="4 pictures", samples=4, steps=1, batch_size=4, precision="fp32", threads=3
+        )
+
+    for gpu in (torch.cuda, torch.backends.mps):
+        monkeypatch.setattr(gpu, "is_available", lambda: False)
+    assert line() == "byol on the CPU (3 threads), fp32: 4 pictures, 1 step of 4 = 1 epoch"
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: True)
+    assert line().startswith("byol on the GPU of this Mac, fp32: ")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "NVIDIA Any")
+    assert line().startswith("byol on NVIDIA Any, fp32: ")
