@@ -12,6 +12,7 @@ import typer
 
 from twinlens.training.errors import TrainingRoomError
 from twinlens.training.interruption import RunInterrupted
+from twinlens.training.ranks import launched_ranks
 
 
 @contextmanager
@@ -24,6 +25,8 @@ def for_people() -> Iterator[None]:
     except TrainingRoomError as error:
         raise click.ClickException(" ".join(str(error).split())) from error
     except RunInterrupted as ended:
+        if not launched_ranks().is_first:  # which tells it for all
+            raise typer.Exit(ended.exit_code) from ended
         raise _Ended(str(ended), ended.exit_code) from ended
 
 

@@ -4,13 +4,16 @@ import os
 import signal
 from pathlib import Path
 
+import click
 import pytest
 import torch
+import typer
 
 from tests.support.drawn_pictures import write_classes
 from tests.support.small_image_runs import Reports, small_run
 from twinlens.__main__ import main
 from twinlens.training import interruption
+from twinlens.training.command_line import for_people
 from twinlens.training.csv_rows import read_columns
 from twinlens.training.evaluation.knn_callback import KnnCallback
 from twinlens.training.image_checkpoint import load_image_checkpoint
@@ -110,6 +113,18 @@ def test_several_processes_are_told_to_go_on_as_many() -> None:
     assert str(ended) == (
         "terminated at step 7; go on with: torchrun --nproc-per-node 4 -m twinlens train byol --out run --resume"
     )
+
+
+@pytest.mark.parametrize(("rank", "kind"), [("0", click.ClickException), ("1", typer.Exit)])
+def test_of_several_processes_one_says_how_to_go_on(
+    rank: str, kind: type[Exception], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = {"TORCHELASTIC_RUN_ID": "x", "RANK": rank, "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"}
+    for name, value in given.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(kind) as caught, for_people():
+        raise RunInterrupted(signal.SIGINT, 7, method="byol", out=Path("run"))
+    assert getattr(caught.value, "exit_code") == 130  # noqa: B009 - of either kind
 
 
 def test_a_signal_is_noted_although_nobody_reads_stderr(monkeypatch: pytest.MonkeyPatch) -> None:
