@@ -36,6 +36,9 @@ _RATE = "train.learning_rate=2e-3"
 _ADAMW = ('train.optimiser="adamw"', _RATE, "train.weight_decay=1e-4", "train.warmup_share=0.05")
 _SIMCLR = ("method.temperature=0.2", _RATE)
 _MOCO = ("method.momentum=0.99", *_ADAMW)
+# More and smaller steps than the others': what has no negatives starts slowly.
+_BYOL = ("method.hidden=512", "method.momentum=0.98", "train.batch_size=128", "train.learning_rate=4e-3")
+_SIMSIAM = ("method.hidden=512", "method.dim=512", "method.predictor_hidden=128", "train.batch_size=128", *_ADAMW)
 # Ten crops, most of them tiny, cost a small ViT more than they teach it.
 _TWO_CROPS = (
     (
@@ -84,8 +87,8 @@ METHODS = (
     Row("simclr", "simclr", "contrastive", _SIMCLR),
     Row("moco", "moco", "contrastive", (*_MOCO, "method.queue_size=2048")),
     Row("moco_v3", "moco", "contrastive", ("method.version=3", "method.hidden=1024", *_ADAMW)),
-    Row("byol", "byol", "negative-free", ("method.hidden=1024", _RATE)),
-    Row("simsiam", "simsiam", "negative-free", ("method.hidden=512", "method.dim=512", "method.predictor_hidden=128")),
+    Row("byol", "byol", "negative-free", _BYOL),
+    Row("simsiam", "simsiam", "negative-free", _SIMSIAM),
     Row("swav", "swav", "clustering", ("method.prototypes=100", _RATE)),
     Row("dino", "dino", "distillation", (*_DINO, _RATE)),
     Row("barlow_twins", "barlow_twins", "redundancy reduction", ("method.dim=1024", _RATE)),
