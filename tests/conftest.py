@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,6 +23,9 @@ if str(ROOT) not in sys.path:
 # Drawn examples are the same every time, and a slow machine is no failure.
 settings.register_profile("twinlens", derandomize=True, deadline=None)
 settings.load_profile("twinlens")
+
+# A shell that starts the tests in the background has Ctrl-C ignored, which a run then heeds; tests press it themselves.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")
