@@ -15,6 +15,7 @@ from pathlib import Path
 from bench.self_supervised.rows import METHODS, QUESTIONS, Row
 from bench.self_supervised.tables import draw_curves, print_methods, print_questions
 from twinlens.encoders.cpus import allowed_cpus
+from twinlens.training.errors import TrainingRoomError
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPT = ROOT / "bench" / "quality" / "ssl.py"
@@ -86,14 +87,18 @@ def _one(arguments: argparse.Namespace) -> int:
     from bench.self_supervised.measure import measure  # noqa: PLC0415 - torch, for the run alone
 
     row = ROWS[arguments.row]
-    figures = measure(
-        row,
-        arguments.data,
-        minutes=arguments.minutes,
-        clock=arguments.clock,
-        seed=arguments.seed,
-        settings=tuple(arguments.set),
-    )
+    try:
+        figures = measure(
+            row,
+            arguments.data,
+            minutes=arguments.minutes,
+            clock=arguments.clock,
+            seed=arguments.seed,
+            settings=tuple(arguments.set),
+        )
+    except TrainingRoomError as error:  # such as a collapse, which is an answer too
+        print(f"{row.name}: {error}", flush=True)
+        return 1
     path: Path = arguments.out / f"{row.name}.json"
     path.write_text(json.dumps(asdict(figures), indent=2) + "\n")
     print(f"{row.name}: kNN {figures.knn:.3f}, linear {figures.linear:.3f}", flush=True)
