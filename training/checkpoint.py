@@ -157,19 +157,19 @@ def load_checkpoint(path: Path) -> tuple[DualEncoderSpec, nn.Module, CheckpointM
     Raises:
         CheckpointError: if the file is missing, not one of ours, damaged, or its weights do not fit its spec.
     """
-    spec, meta, state = read_checkpoint(path)
-    model = build_model(spec)
-    load_weights(model, state, origin=str(path))
-    return spec, model.eval(), meta
+    return dual_encoder_in(read_payload(path), path)
 
 
-def read_checkpoint(path: Path) -> tuple[DualEncoderSpec, CheckpointMeta, Mapping[str, torch.Tensor]]:
-    """The parts of a checkpoint without building the model.
+def dual_encoder_in(payload: Mapping[str, Any], path: Path) -> tuple[DualEncoderSpec, nn.Module, CheckpointMeta]:
+    """What `load_checkpoint` gives, of a file that is read already.
+
+    Args:
+        payload: See `read_payload`.
+        path: Of the file, for errors.
 
     Raises:
-        CheckpointError: as `load_checkpoint`.
+        CheckpointError: if its description is damaged or of an image encoder alone, or its weights do not fit its spec.
     """
-    payload = read_payload(path)
     try:
         spec_json = json.loads(payload["spec"])
         if "backbone" in spec_json:
@@ -184,7 +184,9 @@ def read_checkpoint(path: Path) -> tuple[DualEncoderSpec, CheckpointMeta, Mappin
         meta = meta_of(payload)
     except (ValidationError, ValueError, KeyError, TypeError) as error:
         raise CheckpointError(f"{path} has a damaged description: {first_line(error)}") from error
-    return spec, meta, payload["state_dict"]
+    model = build_model(spec)
+    load_weights(model, payload["state_dict"], origin=str(path))
+    return spec, model.eval(), meta
 
 
 def read_payload(path: Path) -> dict[str, Any]:

@@ -52,13 +52,17 @@ def save_image_checkpoint(path: Path, spec: ImageEncoderSpec, backbone: Backbone
     write_payload(path, json.dumps(described), backbone.trunk, meta)
 
 
-def holds_image_encoder(path: Path) -> bool:
+def holds_image_encoder(payload: Mapping[str, Any], path: Path) -> bool:
     """Whether a checkpoint is of an image encoder alone.
 
+    Args:
+        payload: See `read_payload`.
+        path: Of the file, for errors.
+
     Raises:
-        CheckpointError: if the file is missing, not one of ours, or damaged.
+        CheckpointError: if its description is damaged.
     """
-    return _kind(_described(read_payload(path), path)) == IMAGE_KIND
+    return _kind(_described(payload, path)) == IMAGE_KIND
 
 
 def load_image_checkpoint(path: Path) -> tuple[ImageEncoderSpec, Backbone, CheckpointMeta]:
@@ -70,7 +74,19 @@ def load_image_checkpoint(path: Path) -> tuple[ImageEncoderSpec, Backbone, Check
     Raises:
         CheckpointError: if the file is missing, not one of ours, of a dual encoder, damaged, or its weights do not fit.
     """
-    payload = read_payload(path)
+    return image_encoder_in(read_payload(path), path)
+
+
+def image_encoder_in(payload: Mapping[str, Any], path: Path) -> tuple[ImageEncoderSpec, Backbone, CheckpointMeta]:
+    """What `load_image_checkpoint` gives, of a file that is read already.
+
+    Args:
+        payload: See `read_payload`.
+        path: Of the file, for errors.
+
+    Raises:
+        CheckpointError: if it is of a dual encoder, its description is damaged, or its weights do not fit.
+    """
     described = _described(payload, path)
     if _kind(described) != IMAGE_KIND:
         raise CheckpointError(f"{path} holds a dual encoder, not an image encoder alone")

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from twinlens.encoders.manifest import Lineage, PreprocessSpec
-from twinlens.training.checkpoint import CheckpointMeta, DualEncoderSpec, build_model, load_checkpoint
+from twinlens.training.checkpoint import CheckpointMeta, DualEncoderSpec, build_model, load_checkpoint, read_payload
 from twinlens.training.checkpoint import save_checkpoint as save_dual
 from twinlens.training.errors import CheckpointError
 from twinlens.training.image_checkpoint import (
@@ -43,7 +43,7 @@ def test_a_checkpoint_gives_back_all_that_was_saved(checkpoint: Path) -> None:
     spec, backbone, meta = load_image_checkpoint(checkpoint)
     assert (spec, meta) == (SPEC, META)
     assert not backbone.training
-    assert holds_image_encoder(checkpoint)
+    assert holds_image_encoder(read_payload(checkpoint), checkpoint)
     for name, value in saved.state_dict().items():
         assert torch.equal(backbone.state_dict()[name], value), name
 
@@ -63,7 +63,7 @@ def test_the_two_kinds_of_checkpoint_are_told_apart(
     checkpoint: Path, tmp_path: Path, tiny_spec: DualEncoderSpec
 ) -> None:
     save_dual(tmp_path / "dual.pt", tiny_spec, build_model(tiny_spec), CheckpointMeta())
-    assert not holds_image_encoder(tmp_path / "dual.pt")
+    assert not holds_image_encoder(read_payload(tmp_path / "dual.pt"), tmp_path / "dual.pt")
     with pytest.raises(CheckpointError, match=r"dual.pt holds a dual encoder, not an image encoder alone"):
         load_image_checkpoint(tmp_path / "dual.pt")
     with pytest.raises(CheckpointError, match=r"checkpoint.pt holds an image encoder alone; a dual encoder is wanted"):
@@ -93,7 +93,7 @@ def test_a_description_that_is_none_is_one_clear_line(checkpoint: Path, spec: st
     payload = torch.load(checkpoint, weights_only=True)
     torch.save(payload | {"spec": spec}, checkpoint)
     with pytest.raises(CheckpointError, match="damaged description"):
-        holds_image_encoder(checkpoint)
+        holds_image_encoder(read_payload(checkpoint), checkpoint)
 
 
 @pytest.mark.parametrize(

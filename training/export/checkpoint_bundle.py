@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from twinlens.encoders.manifest import Manifest, ScoringRule
-from twinlens.training.checkpoint import CheckpointMeta, load_checkpoint
+from twinlens.training.checkpoint import CheckpointMeta, dual_encoder_in, read_payload
 from twinlens.training.errors import CheckpointError
 from twinlens.training.export.backbone_tower import backbone_tower
 from twinlens.training.export.bundle import About, publish_towers
@@ -15,7 +16,7 @@ from twinlens.training.export.destination import check_destination
 from twinlens.training.export.errors import ExportError
 from twinlens.training.export.open_clip_towers import open_clip_towers, scoring_rule
 from twinlens.training.export.towers import ImageExport, TextExport
-from twinlens.training.image_checkpoint import holds_image_encoder, load_image_checkpoint
+from twinlens.training.image_checkpoint import holds_image_encoder, image_encoder_in
 from twinlens.training.run_checkpoint import checkpoint_of
 
 
@@ -44,7 +45,9 @@ def export_checkpoint(
     check_destination(out)
     try:
         checkpoint = checkpoint_of(checkpoint)
-        towers = _image_encoder(checkpoint) if holds_image_encoder(checkpoint) else _dual_encoder(checkpoint)
+        payload = read_payload(checkpoint)
+        towers_of = _image_encoder if holds_image_encoder(payload, checkpoint) else _dual_encoder
+        towers = towers_of(payload, checkpoint)
     except CheckpointError as error:
         raise ExportError(str(error)) from error
     about = About(
@@ -67,12 +70,12 @@ class _Towers:
     scoring: ScoringRule = field(default_factory=ScoringRule)
 
 
-def _dual_encoder(checkpoint: Path) -> _Towers:
-    spec, model, meta = load_checkpoint(checkpoint)
+def _dual_encoder(payload: Mapping[str, Any], checkpoint: Path) -> _Towers:
+    spec, model, meta = dual_encoder_in(payload, checkpoint)
     image, text = open_clip_towers(model, spec.preprocess, spec.text, spec.tokenizer_json, spec.model_cfg)
     return _Towers(image, text, spec.name, meta, scoring_rule(model))
 
 
-def _image_encoder(checkpoint: Path) -> _Towers:
-    spec, backbone, meta = load_image_checkpoint(checkpoint)
+def _image_encoder(payload: Mapping[str, Any], checkpoint: Path) -> _Towers:
+    spec, backbone, meta = image_encoder_in(payload, checkpoint)
     return _Towers(backbone_tower(backbone, spec.preprocess), None, spec.name, meta)
