@@ -11,7 +11,7 @@ import typer
 from twinlens.client.commands.options import AsJson, Bundle, Local, Server
 from twinlens.printable import printable
 from twinlens.training.augment.ablation import Ablation
-from twinlens.training.command_line import for_people, named_path
+from twinlens.training.command_line import for_people, named_path, say
 from twinlens.training.errors import ConfigError
 from twinlens.training.export.cli import export, pull, starter
 from twinlens.training.methods.registry import IMAGE_METHODS
@@ -101,7 +101,7 @@ def train(
         print_json(result.summary())
         return
     for line in result.warnings():
-        _say(line)
+        say(line)
     typer.echo(printable(f"{result.checkpoint}: {result.told()}"))
 
 
@@ -119,7 +119,7 @@ def _train_clip(config: Path | None, out: Path, settings: Sequence[str], *, resu
     from twinlens.training.train import train as run
 
     with lines_or_bar("training", settings_of_run.train.steps) as progress:
-        return run(settings_of_run, out, progress, resume=resume, say=_say)
+        return run(settings_of_run, out, progress, resume=resume, say=say)
 
 
 def _train_images(
@@ -141,7 +141,7 @@ def _train_images(
     from twinlens.training.train_images import train_images
 
     return train_images(
-        settings_of_run, out, lambda steps: lines_or_bar(f"training {method}", steps), resume=resume, say=_say
+        settings_of_run, out, lambda steps: lines_or_bar(f"training {method}", steps), resume=resume, say=say
     )
 
 
@@ -154,10 +154,6 @@ def _shown(
         return shown_image_config(method, config, pictures=images, settings=settings, ablate=ablate)
     assert config is not None  # noqa: S101 - checked
     return shown_config(config, settings)
-
-
-def _say(line: str) -> None:
-    typer.echo(printable(line), err=True)
 
 
 def mine(

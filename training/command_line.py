@@ -10,6 +10,7 @@ from pathlib import Path
 import click
 import typer
 
+from twinlens.printable import printable
 from twinlens.training.errors import TrainingRoomError
 from twinlens.training.interruption import RunInterrupted
 from twinlens.training.ranks import launched_ranks
@@ -28,6 +29,11 @@ def for_people() -> Iterator[None]:
         if not launched_ranks().is_first:  # which tells it for all
             raise typer.Exit(ended.exit_code) from ended
         raise _Ended(str(ended), ended.exit_code) from ended
+
+
+def say(line: str) -> None:
+    """A line for a person beside the result, with what would not print escaped."""
+    typer.echo(printable(line), err=True)
 
 
 def named_path(text: str) -> Path:

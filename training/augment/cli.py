@@ -12,7 +12,7 @@ import typer
 
 from twinlens.printable import printable
 from twinlens.training.augment.ablation import Ablation
-from twinlens.training.command_line import for_people, named_path
+from twinlens.training.command_line import for_people, named_path, say
 from twinlens.training.data.pictures_there import check_pictures_there
 from twinlens.training.errors import ConfigError, first_line
 from twinlens.training.made_folder import made_folder
@@ -81,7 +81,7 @@ def preview(
     for line in describe(recipe):
         typer.echo(line)
     for line in left_out(found.unreadable):
-        typer.echo(printable(line), err=True)
+        say(line)
     typer.echo(printable(f"{out}: {len(found)} picture(s), {sheet.width} x {sheet.height} pixels"))
 
 

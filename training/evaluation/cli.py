@@ -10,7 +10,7 @@ import typer
 
 from twinlens.client.commands.options import AsJson
 from twinlens.printable import printable
-from twinlens.training.command_line import for_people, named_path
+from twinlens.training.command_line import for_people, named_path, say
 from twinlens.training.data.pictures_there import check_pictures_there
 from twinlens.training.run_checkpoint import checkpoint_of
 
@@ -106,7 +106,7 @@ def _tell(result: ProbeResult, out: Path | None) -> None:
     from twinlens.training.evaluation.report import measures
 
     for line in left_out(result.unreadable):
-        typer.echo(printable(line), err=True)
+        say(line)
     table = Table("measure", "value")
     for name, value in measures(result):
         table.add_row(name, value)

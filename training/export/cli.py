@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from twinlens.printable import printable
-from twinlens.training.command_line import for_people
+from twinlens.training.command_line import for_people, say
 from twinlens.training.export.variants.options import (
     Labels,
     Photos,
@@ -56,7 +56,7 @@ def starter(
         existing = existing_starter(out)
         if existing is not None and variants is not None:
             kept = f"no variants are made, for {out} is there already; `twinlens quantize` makes some"
-            typer.echo(printable(f"warning: {kept}"), err=True)
+            say(f"warning: {kept}")
         manifest = existing or with_variants(make, out, VariantsAsked(variants, photos, texts, labels))
         _report(manifest, out, as_json=as_json, existed=existing is not None)
 
@@ -113,7 +113,7 @@ def pull(
                 Choices(config=config, tokenizer=tokenizer, weights_prefix=weights_prefix),
                 bundle_name=bundle_name,
                 version=bundle_version,
-                say=lambda line: typer.echo(printable(f"warning: {line}"), err=True),
+                say=lambda line: say(f"warning: {line}"),
                 progress=_progress,
             )
 
@@ -171,16 +171,15 @@ def bundle_name_and_version(name: str | None, version: str | None, out: Path) ->
 def _warn_of_another_version(version: str, out: Path) -> None:
     folder = out.absolute().name
     if folder.isdecimal() and folder != version:
-        typer.echo(
+        say(
             f"warning: the bundle is of version {version}, and a model repository finds it only in a folder of that "
-            f"name, not in {folder}",
-            err=True,
+            f"name, not in {folder}"
         )
 
 
 def _progress(line: str) -> None:
     """Minutes pass with a big model: which stage has begun."""
-    typer.echo(printable(f"{line} …"), err=True)
+    say(f"{line} …")
 
 
 def _report(manifest: Manifest, out: Path, *, as_json: bool, existed: bool = False) -> None:

@@ -11,7 +11,7 @@ import typer
 from twinlens.encoders.command_options import Models
 from twinlens.encoders.find_bundle import DEFAULT_REPOSITORY
 from twinlens.printable import printable
-from twinlens.training.command_line import for_people
+from twinlens.training.command_line import for_people, say
 from twinlens.training.export.variants.options import Labels, Photos, Texts, parse_variants
 
 
@@ -64,7 +64,7 @@ def quantize(
             data,
             version=version or (out.name if out.name.isdecimal() else None),
             min_speedup=min_speedup,
-            say=lambda line: typer.echo(printable(line), err=True),
+            say=say,
             watch=progress_on_stderr,
         )
         if as_json:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from twinlens.printable import printable
+from twinlens.training.command_line import say
 from twinlens.training.errors import TrainingRoomError, first_line
 from twinlens.training.export.destination import room_beside
 
@@ -107,7 +106,6 @@ def with_variants(
         plain = folder / out.name
         make(plain)
         try:
-            say = partial(typer.echo, err=True)
             report = add_variants(plain, out, wanted, data, say=say, watch=progress_on_stderr)
             for outcome in report.outcomes:
                 say(outcome.line())
@@ -115,9 +113,9 @@ def with_variants(
             expected = isinstance(error, (TrainingRoomError, BundleError, OSError))
             kind = "" if expected else f"{type(error).__name__}: "
             told = f"no variants, the bundle has its fp32 files only: {kind}{first_line(error)}"
-            typer.echo(printable(f"warning: {told}"), err=True)
+            say(f"warning: {told}")
         else:
             if report.manifest is not None:
                 return report.manifest
-            typer.echo("warning: no variant passed, the bundle has its fp32 files only", err=True)
+            say("warning: no variant passed, the bundle has its fp32 files only")
         return copy_bundle(read_manifest(plain), (plain / MANIFEST_NAME).read_bytes(), plain, out)
