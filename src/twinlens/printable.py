@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 
 
 def printable(text: str) -> str:
@@ -12,9 +13,7 @@ def printable(text: str) -> str:
         >>> printable("\x1b[31mred.png")
         '\\x1b[31mred.png'
     """
-    if text.isprintable():
-        return text
-    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode("ascii") for each in text)
+    return _escaped(text, lambda each: each.encode("unicode_escape").decode("ascii"))
 
 
 def printable_json(text: str) -> str:
@@ -24,8 +23,10 @@ def printable_json(text: str) -> str:
         >>> printable_json('"gpj.\u202eexe"')
         '"gpj.\\u202eexe"'
     """
-    return "\n".join(line if line.isprintable() else _escaped(line) for line in text.split("\n"))
+    return "\n".join(_escaped(line, lambda each: json.dumps(each)[1:-1]) for line in text.split("\n"))
 
 
-def _escaped(line: str) -> str:
-    return "".join(each if each.isprintable() else json.dumps(each)[1:-1] for each in line)
+def _escaped(line: str, escape: Callable[[str], str]) -> str:
+    if line.isprintable():
+        return line
+    return "".join(each if each.isprintable() else escape(each) for each in line)
