@@ -49,6 +49,12 @@ def find_examples(path: Path, skipped: Skipped) -> ExampleFiles:
     return _of_list(path)
 
 
+def known_label(text: str) -> str | None:
+    """A label as it is written in a list or a shard; None where it is unknown: empty or -1."""
+    label = text.strip()
+    return None if label in {"", "-1"} else label
+
+
 def _of_folder(folder: Path, skipped: Skipped) -> ExampleFiles:
     try:
         paths = sorted(path for path in folder.iterdir() if not path.name.startswith("."))
@@ -100,5 +106,4 @@ def _label(value: Any) -> str | None:
     """A label as lists have it: a name or a whole number; empty, null or -1 where unknown."""
     if isinstance(value, bool) or not isinstance(value, str | int):
         return None
-    label = str(value).strip()
-    return None if label in {"", "-1"} else label
+    return known_label(str(value))

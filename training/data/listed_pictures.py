@@ -63,12 +63,6 @@ class PictureListing:
     labels_from: str = ""
 
 
-def known_label(text: str) -> str | None:
-    """A label as it is written in a list or a shard; empty or -1 where unknown."""
-    label = text.strip()
-    return None if label in {"", "-1"} else label
-
-
 def problem_of_class(name: str) -> str | None:
     """Why a text cannot name a class; None where it can."""
     try:

@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
 from typing import BinaryIO
 
+from twinlens.client.example_files import known_label
 from twinlens.encoders.sniff import IMAGE_SUFFIXES
 from twinlens.training.data.errors import DataError
 from twinlens.training.data.listed_pictures import (
     ListedPicture,
     PictureListing,
     class_names_beside,
-    known_label,
     problem_of_class,
 )
 from twinlens.training.data.regular_file import open_regular

@@ -5,6 +5,7 @@ from __future__ import annotations
 import glob
 from pathlib import Path
 
+from twinlens.client.example_files import LIST_IN_FOLDER
 from twinlens.encoders.manifest import PreprocessSpec
 from twinlens.training.data.class_names import number_labels
 from twinlens.training.data.errors import DataError
@@ -15,8 +16,6 @@ from twinlens.training.data.picture_set import PictureSet
 from twinlens.training.data.picture_shards import list_shards
 from twinlens.training.data.picture_tables import LIST_KINDS, PictureColumns, list_table
 from twinlens.training.data.unusable import refuse_too_many
-
-_LIST_IN_FOLDER = "labels.jsonl"
 
 
 def load_pictures(
@@ -101,8 +100,8 @@ def list_pictures(path: Path, *, columns: PictureColumns | None = None, images: 
 
 
 def _list_dir(folder: Path, columns: PictureColumns | None, images: Path | None) -> PictureListing:
-    if (folder / _LIST_IN_FOLDER).is_file():
-        return list_table(folder / _LIST_IN_FOLDER, columns, images=images)
+    if (folder / LIST_IN_FOLDER).is_file():
+        return list_table(folder / LIST_IN_FOLDER, columns, images=images)
     shards = sorted(folder.glob("*.tar"))
     if shards:
         return list_shards(shards)

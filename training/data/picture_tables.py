@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from twinlens.client.example_files import known_label
 from twinlens.training.data.errors import DataError
 from twinlens.training.data.listed_pictures import (
     ListedPicture,
     PictureListing,
     class_names_beside,
-    known_label,
     problem_of_class,
 )
 from twinlens.training.data.table_rows import TABLE_KINDS, lacks, table_rows

@@ -8,12 +8,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from twinlens.client.example_files import LIST_IN_FOLDER
 from twinlens.encoders.embed_sources import FolderSource
 from twinlens.training.errors import first_line
 from twinlens.training.export.errors import ExportError
 
 CAPTIONS = "captions.jsonl"
-LABELS = "labels.jsonl"
 
 
 @dataclass(frozen=True)
@@ -105,8 +105,8 @@ def _texts(file: Path) -> tuple[str, ...]:
 
 def _labelled(folder: Path) -> LabelledSet:
     _require_folder(folder)
-    if (folder / LABELS).is_file():
-        pairs = [(folder / row["image"], row["label"]) for row in _rows(folder / LABELS, ("image", "label"))]
+    if (folder / LIST_IN_FOLDER).is_file():
+        pairs = [(folder / row["image"], row["label"]) for row in _rows(folder / LIST_IN_FOLDER, ("image", "label"))]
     else:
         pairs = [
             (item.image, item.id.split("/")[0].replace("_", " "))
@@ -115,7 +115,9 @@ def _labelled(folder: Path) -> LabelledSet:
         ]
     names = tuple(sorted({label for _, label in pairs}))
     if len(names) < 2:
-        raise ExportError(f"{folder} labels no pictures of two classes: a {LABELS} or one subfolder a class is wanted")
+        raise ExportError(
+            f"{folder} labels no pictures of two classes: a {LIST_IN_FOLDER} or one subfolder a class is wanted"
+        )
     return LabelledSet(
         folder.resolve().name, tuple(path for path, _ in pairs), tuple(names.index(label) for _, label in pairs), names
     )
