@@ -17,9 +17,12 @@ from twinlens.__main__ import app
 from twinlens.encoders.manifest import Manifest
 from twinlens.server.settings import Settings
 from twinlens.training.augment.recipe import AugmentRecipe, Blur, Jitter, SmallPictures, Solarize, ViewGroup
-from twinlens.training.config import CaptionsData, HardNegativesConfig, ModelConfig, RunConfig, ScenesData
 from twinlens.training.image_config import ImageModelConfig, ImageRunConfig, KnnConfig, PicturesData, recipe_text
 from twinlens.training.methods.registry import IMAGE_METHODS, image_method
+from twinlens.training.sections.data import CaptionsData, ScenesData
+from twinlens.training.sections.hard_negatives import HardNegativesConfig
+from twinlens.training.sections.model import ModelConfig
+from twinlens.training.sections.run import RunConfig
 
 REFERENCE = Path(__file__).resolve().parent / "reference"
 

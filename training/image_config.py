@@ -13,7 +13,7 @@ from pydantic import Field, ValidationError, model_validator
 from twinlens.encoders.manifest import PreprocessSpec
 from twinlens.training.augment.ablation import Ablation, ablated
 from twinlens.training.augment.recipe import AugmentRecipe
-from twinlens.training.config import Frozen, NamedPath, WholeConfig, one_line, read_toml
+from twinlens.training.config import WholeConfig, one_line, read_toml
 from twinlens.training.config_layers import merged, relative_to, with_settings
 from twinlens.training.errors import ConfigError
 from twinlens.training.known_keys import dotted_keys
@@ -21,6 +21,7 @@ from twinlens.training.methods.registry import check_method, image_method
 from twinlens.training.modules.backbone_config import BackboneConfig
 from twinlens.training.run_files import CONFIG_FILE
 from twinlens.training.run_records import recorded_config
+from twinlens.training.sections.frozen import Frozen, NamedPath
 
 if TYPE_CHECKING:
     from twinlens.training.methods.image_method import MethodOptions

@@ -12,13 +12,13 @@ from torch import nn
 
 from twinlens.encoders.manifest import PreprocessSpec, TextSpec
 from twinlens.training.checkpoint import DualEncoderSpec, build_model, load_checkpoint
-from twinlens.training.config import ModelConfig
 from twinlens.training.data.vocabulary import learn_tokenizer
 from twinlens.training.errors import ConfigError
 from twinlens.training.image_checkpoint import load_image_checkpoint
 from twinlens.training.modules.backbone import Backbone
 from twinlens.training.modules.positions import spread_positions
 from twinlens.training.run_checkpoint import checkpoint_of
+from twinlens.training.sections.model import ModelConfig
 
 
 @dataclasses.dataclass(frozen=True)

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from twinlens.encoders.manifest import Lineage, PreprocessSpec
 from twinlens.training.checkpoint import CheckpointMeta, save_checkpoint
-from twinlens.training.config import CaptionsData, ScenesData, TrainConfig, one_line
+from twinlens.training.config import TrainConfig, one_line
 from twinlens.training.config_layers import with_settings
 from twinlens.training.data.batches import HardShare, PairBatches
 from twinlens.training.data.captions import CaptionColumns, read_captions
@@ -33,6 +33,7 @@ from twinlens.training.run_files import CHECKPOINT_FILE, CONFIG_FILE, METRICS_FI
 from twinlens.training.run_folder import cut_tables, run_folder
 from twinlens.training.run_records import PACKAGES, recorded_config, write_records
 from twinlens.training.run_state import RunIdentity, RunState, discard_state, read_state
+from twinlens.training.sections.data import CaptionsData, ScenesData
 from twinlens.training.start import Parent, start_of
 from twinlens.training.versions import versions
 

@@ -4,8 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from twinlens.training.config import CaptionsData, ScenesData, TrainConfig, read_config
+from twinlens.training.config import TrainConfig, read_config
 from twinlens.training.errors import ConfigError
+from twinlens.training.sections.data import CaptionsData, ScenesData
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "docs" / "examples"
 MINIMAL = '[data]\nsource = "scenes"\n[model]\nopen_clip = "RN50"\n'

@@ -7,7 +7,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from twinlens.training.losses.info_nce import HardNegatives, clip_loss
+from twinlens.training.losses.info_nce import clip_loss
+from twinlens.training.losses.pair_features import HardNegatives
 
 N, D = 6, 5
 

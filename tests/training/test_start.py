@@ -6,8 +6,8 @@ from pathlib import Path
 from tests.training.conftest import TINY_TOWERS
 from twinlens.encoders.tokenise import TextTokenizer
 from twinlens.training.checkpoint import CheckpointMeta, DualEncoderSpec, build_model, save_checkpoint
-from twinlens.training.config import ModelConfig
 from twinlens.training.export.open_clip_towers import scoring_rule
+from twinlens.training.sections.model import ModelConfig
 from twinlens.training.start import start_of
 
 

@@ -12,8 +12,9 @@ from tests.support.small_image_runs import SMALL_RESNET
 from tests.support.without_torch import assert_refused_without_torch
 from twinlens.__main__ import main
 from twinlens.training.augment.ablation import Ablation
-from twinlens.training.config import CaptionsData, read_config
+from twinlens.training.config import read_config
 from twinlens.training.image_config import read_image_config
+from twinlens.training.sections.data import CaptionsData
 
 SMALL = (*SMALL_RESNET, "augment.size=32", "train.batch_size=8", "train.steps=2", "train.state_every=1")
 

@@ -22,7 +22,7 @@ from rich.console import Console
 
 from twinlens.client import Client
 from twinlens.client.contact_sheet import contact_sheet
-from twinlens.training.config import CaptionsData, HardNegativesConfig, ModelConfig, RunConfig, TrainConfig
+from twinlens.training.config import TrainConfig
 from twinlens.training.data.scenes import KINDS, SIBLINGS, Scene, SceneStyle, generate, write_scenes
 from twinlens.training.demo.failed import DemoFailed
 from twinlens.training.demo.loop_measure import Measured, measure_served, measure_vectors, store
@@ -34,6 +34,10 @@ from twinlens.training.mining.command import report_table
 from twinlens.training.mining.manifest import write_manifest
 from twinlens.training.mining.mine import MineOptions, mine
 from twinlens.training.progress import lines_or_bar
+from twinlens.training.sections.data import CaptionsData
+from twinlens.training.sections.hard_negatives import HardNegativesConfig
+from twinlens.training.sections.model import ModelConfig
+from twinlens.training.sections.run import RunConfig
 
 TRAINING, HELD_OUT = "scenes-train", "scenes-test"
 _MARK = ".twinlens-demo-loop"

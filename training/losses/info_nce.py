@@ -2,25 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-
-@dataclass(frozen=True)
-class HardNegatives:
-    """Extra embeddings that stand in the batch as negatives only.
-
-    Attributes:
-        embeddings_md: Unit norm, shape (m, d): captions for the image side, pictures for the text side.
-        weights: How much each counts, broadcastable to (n, m); 1 as much as a negative of the batch, 0 not at all.
-            A row per anchor confines an extra to its own anchor, and a 0 hides one that is right for it. None: 1.
-    """
-
-    embeddings_md: Tensor
-    weights: Tensor | None = None
+from twinlens.training.losses.pair_features import HardNegatives
 
 
 def clip_loss(

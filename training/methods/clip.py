@@ -9,7 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from twinlens.training.data.batches import Batch
-from twinlens.training.losses.info_nce import HardNegatives, clip_loss
+from twinlens.training.losses.info_nce import clip_loss
+from twinlens.training.losses.pair_features import HardNegatives
 from twinlens.training.modules.dual_encoder import DualEncoder
 from twinlens.training.optimiser import Schedule, adamw, scheduled
 
