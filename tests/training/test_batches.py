@@ -114,6 +114,41 @@ def test_a_manifest_of_other_data_is_refused(pairs: Pairs) -> None:
         tie(MinedNegatives([], [], [], [], [], [], [], "s"), pairs)
 
 
+def test_ranks_cut_parts_of_one_batch(pairs: Pairs) -> None:
+    ids = pairs.ids
+    table = tie(mined(*((ids[i], ids[(i + 7) % 20], kind) for i in range(20) for kind in ("text", "image"))), pairs)
+    whole = PairBatches(pairs, 6, seed=0, mined=table, share=HardShare(1, 1))
+    shares = [PairBatches(pairs, 6, seed=0, mined=table, share=HardShare(1, 1), rank=r, world_size=2) for r in (0, 1)]
+    for one, *parts in islice(zip(whole, *shares, strict=True), 8):
+        assert [part.first for part in parts] == [0, 3]
+        for field in ("token_ids_nl", "pixels_nhwc"):
+            own = torch.cat([getattr(part, field)[:3] for part in parts])
+            extra = torch.cat([getattr(part, field)[3:] for part in parts])
+            assert torch.equal(own, getattr(one, field)[:6])
+            assert torch.equal(extra, getattr(one, field)[6:])  # six different ones: both have equally many
+        assert torch.equal(torch.cat([part.equal_texts for part in parts]), one.equal_texts)
+        assert torch.equal(torch.cat([part.equal_images for part in parts]), one.equal_images)
+
+
+def test_all_ranks_have_equally_many_extra_captions(pairs: Pairs) -> None:
+    ids = pairs.ids
+    table = tie(mined(*((ids[i], ids[i % 3], "text") for i in range(3, 20))), pairs)
+    shares = [PairBatches(pairs, 6, seed=0, mined=table, share=HardShare(1), rank=r, world_size=2) for r in (0, 1)]
+    left_out = set(range(3))
+    for parts in islice(zip(*shares, strict=True), 10):
+        counts = {len(part.token_ids_nl) for part in parts}
+        assert len(counts) == 1
+        extra = [row for part in parts for row in text_rows(part, pairs)[3:]]
+        assert len(set(extra)) == len(extra) == parts[0].equal_texts.shape[1] - 6
+        left_out &= set(extra) ^ {0, 1, 2}
+    assert not left_out  # not the same one in every batch
+
+
+def test_a_batch_that_the_ranks_cannot_share_is_refused(pairs: Pairs) -> None:
+    with pytest.raises(DataError, match="batch_size 7 is not a multiple of the 2 processes"):
+        PairBatches(pairs, 7, seed=0, world_size=2)
+
+
 @pytest.mark.parametrize(("size", "message"), [(1, "at least 2"), (0, "at least 2"), (21, "larger than the data")])
 def test_batches_that_teach_nothing_or_cannot_be_filled_are_refused(pairs: Pairs, size: int, message: str) -> None:
     with pytest.raises(DataError, match=message):

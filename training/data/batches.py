@@ -1,4 +1,4 @@
-"""Cuts batches from pairs: endless, seeded, of constant size."""
+"""Cuts batches from pairs: endless, seeded, of constant size, one part for each rank."""
 
 from __future__ import annotations
 
@@ -18,18 +18,25 @@ from twinlens.training.data.errors import DataError
 from twinlens.training.data.mined import MinedTable
 from twinlens.training.data.pairs import Pairs
 
+_NONE = np.empty(0, dtype=np.int64)
+
 
 @dataclass(frozen=True)
 class Batch:
-    """n pairs, and the extra captions and pictures that stand in it as negatives only.
+    """n pairs of this rank, and the extra captions and pictures that stand in it as negatives only.
+
+    All ranks together have N = ranks · n pairs, T = ranks · t extra captions and I = ranks · i extra pictures; the part
+    of a rank follows that of the rank before it. In one process its own are all.
 
     Attributes:
-        pixels_nhwc: uint8, shape (n + i, size, size, 3): the pairs' pictures, then i extra ones.
-        token_ids_nl: int64, shape (n + t, length): the pairs' captions, then t extra ones.
-        equal_texts: bool, shape (n, n + t): which captions are as right for a pair's picture as its own; see
-            `EqualPairs`.
-        equal_images: bool, shape (n, n + i): which pictures are as right for a pair's caption as its own.
+        pixels_nhwc: uint8, shape (n + i, size, size, 3): the own pairs' pictures, then i extra ones.
+        token_ids_nl: int64, shape (n + t, length): the own pairs' captions, then t extra ones.
+        equal_texts: bool, shape (n, N + T): which captions, of all pairs, then all extra ones, are as right for an own
+            pair's picture as its own; see `EqualPairs`.
+        equal_images: bool, shape (n, N + I): which pictures are as right for an own pair's caption as its own.
         pairs: n.
+        first: Own pair k is pair `first + k` of all.
+        weights: How much each own pair counts, float32, shape (n,); None: all alike.
     """
 
     pixels_nhwc: Tensor
@@ -37,6 +44,8 @@ class Batch:
     equal_texts: Tensor
     equal_images: Tensor
     pairs: int
+    first: int = 0
+    weights: Tensor | None = None
 
     @property
     def samples(self) -> int:
@@ -69,7 +78,7 @@ class PairBatches(IterableDataset[Batch]):
     """Walks through the pairs in a new order each epoch; what is left at its end opens the next batch.
 
     So every pair is seen equally often (mined pairs come on top) and every batch has its full size. No pair comes
-    twice in one batch.
+    twice in one batch. All ranks draw the same batches, and each cuts its own part.
     """
 
     def __init__(
@@ -81,19 +90,23 @@ class PairBatches(IterableDataset[Batch]):
         mined: MinedTable | None = None,
         share: HardShare | None = None,
         start: int = 0,
+        rank: int = 0,
+        world_size: int = 1,
     ) -> None:
         """Checks that the batches can teach something.
 
         Args:
             pairs: The data.
-            batch_size: In pairs.
+            batch_size: In pairs, of all ranks together.
             seed: Of order and choice.
             mined: Hard negatives.
             share: How many of them enter.
             start: The number of the first batch to give, from 0.
+            rank: Whose part of each batch is given.
+            world_size: How many ranks share a batch.
 
         Raises:
-            DataError: if the batch has fewer than 2 pairs or more than there are.
+            DataError: if the batch has fewer than 2 pairs or more than there are, or the ranks cannot share it.
         """
         if batch_size < 2:
             raise DataError(
@@ -103,6 +116,8 @@ class PairBatches(IterableDataset[Batch]):
             raise DataError(f"{len(pairs)} usable pair(s) in the data: at least 2 are needed, better thousands")
         if batch_size > len(pairs):
             raise DataError(f"batch_size {batch_size} is larger than the data ({len(pairs)} pairs)")
+        if batch_size % world_size:
+            raise DataError(f"batch_size {batch_size} is not a multiple of the {world_size} processes that share it")
         self._pairs = pairs
         self._equals = EqualPairs(pairs.image_keys, pairs.text_keys)
         self._batch_size = batch_size
@@ -110,15 +125,18 @@ class PairBatches(IterableDataset[Batch]):
         self._mined = mined
         self._share = share or HardShare()
         self._start = start
+        self._rank = rank
+        self._world_size = world_size
 
     def __iter__(self) -> Iterator[Batch]:
         # What comes before the start is drawn, not cut: each choice depends on those before.
-        return (self._batch(*chosen) for chosen in islice(self._choices(), self._start, None))
+        for number, chosen in islice(enumerate(self._choices()), self._start, None):
+            yield self._batch(number, *chosen)
 
     def _choices(self) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]]:
-        """For each batch its pairs, and the rows of its captions and pictures."""
+        """For each batch of all ranks its pairs, its extra captions and its extra pictures, as rows."""
         rng = np.random.default_rng(self._seed)
-        waiting = np.empty(0, dtype=np.int64)
+        waiting = _NONE
         while True:
             if len(waiting) < self._batch_size:
                 fresh = rng.permutation(len(self._pairs))
@@ -129,10 +147,10 @@ class PairBatches(IterableDataset[Batch]):
                 rows, waiting = waiting[: self._batch_size], waiting[self._batch_size :]
             else:
                 rows, waiting = self._with_mined_pairs(self._mined, waiting, rng)
-            texts = images = rows
+            texts = images = _NONE
             if self._mined is not None:
-                texts = np.concatenate([rows, _draw(self._mined.texts[rows], self._share.texts_per_anchor, rng)])
-                images = np.concatenate([rows, _draw(self._mined.images[rows], self._share.images_per_anchor, rng)])
+                texts = _draw(self._mined.texts[rows], self._share.texts_per_anchor, rng)
+                images = _draw(self._mined.images[rows], self._share.images_per_anchor, rng)
             yield rows, texts, images
 
     def _with_mined_pairs(
@@ -153,21 +171,38 @@ class PairBatches(IterableDataset[Batch]):
                 rows[int(row)] = None
         return np.fromiter(rows, dtype=np.int64)[: self._batch_size], waiting[taken:]
 
-    def _batch(self, rows: NDArray[np.int64], texts: NDArray[np.int64], images: NDArray[np.int64]) -> Batch:
+    def _batch(
+        self, number: int, rows: NDArray[np.int64], texts: NDArray[np.int64], images: NDArray[np.int64]
+    ) -> Batch:
+        """This rank's part of batch `number`."""
         pairs = self._pairs
+        texts, images = self._shared(texts, number), self._shared(images, number)
+        own = self._own(rows)
+        own_texts = np.concatenate([own, self._own(texts)])
+        own_images = np.concatenate([own, self._own(images)])
         return Batch(
-            pixels_nhwc=torch.from_numpy(pairs.pixels_nhwc[pairs.slots[images]]),
-            token_ids_nl=torch.from_numpy(pairs.token_ids_nl[texts]),
-            equal_texts=torch.from_numpy(self._equals(rows, texts)),
-            equal_images=torch.from_numpy(self._equals(rows, images)),
-            pairs=len(rows),
+            pixels_nhwc=torch.from_numpy(pairs.pixels_nhwc[pairs.slots[own_images]]),
+            token_ids_nl=torch.from_numpy(pairs.token_ids_nl[own_texts]),
+            equal_texts=torch.from_numpy(self._equals(own, np.concatenate([rows, texts]))),
+            equal_images=torch.from_numpy(self._equals(own, np.concatenate([rows, images]))),
+            pairs=len(own),
+            first=self._rank * len(own),
         )
+
+    def _shared(self, extra: NDArray[np.int64], number: int) -> NDArray[np.int64]:
+        """As many as all ranks can have equally many of; which are left out goes round with the batches."""
+        left_out = len(extra) % self._world_size
+        return np.roll(extra, number)[left_out:] if left_out else extra
+
+    def _own(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+        share = len(rows) // self._world_size
+        return rows[self._rank * share : (self._rank + 1) * share]
 
 
 def _draw(candidates: NDArray[np.int64], count: int, rng: np.random.Generator) -> NDArray[np.int64]:
     """Up to `count` of each row, without repetition over the whole batch (one column is enough for all its rows)."""
     if count < 1 or candidates.shape[1] == 0:
-        return np.empty(0, dtype=np.int64)
+        return _NONE
     order = rng.random(candidates.shape)
     order[candidates < 0] = 2.0
     chosen = np.take_along_axis(candidates, np.argsort(order, axis=1)[:, :count], axis=1)
