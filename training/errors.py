@@ -15,6 +15,10 @@ class CheckpointError(TrainingRoomError):
     """A checkpoint is missing, not ours, damaged, or of another architecture. The message is one line."""
 
 
+class TrainingError(TrainingRoomError):
+    """A run cannot start or go on. The message is one line."""
+
+
 def first_line(error: BaseException) -> str:
     """The first line of what an error of another library says, at most 300 characters; its type if it says nothing."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]

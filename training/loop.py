@@ -16,17 +16,13 @@ import torch
 from torch.utils.data import DataLoader, IterableDataset
 
 from twinlens.training.csv_rows import append_row
-from twinlens.training.errors import TrainingRoomError
+from twinlens.training.errors import TrainingError
 from twinlens.training.modules.gather import mean_over_ranks
 from twinlens.training.progress import Report
 from twinlens.training.ranks import ALONE, Ranks
 
 # Longest silence on a run whose reports are far apart.
 _SILENT_S = 10.0
-
-
-class TrainingError(TrainingRoomError):
-    """A run cannot start or go on. The message is one line."""
 
 
 def fit(

@@ -8,7 +8,8 @@ from pytorch_lightning import LightningModule
 
 from tests.support.small_runs import tinted_noise
 from twinlens.training.data.picture_batches import PictureBatches
-from twinlens.training.loop import TrainingError, fit
+from twinlens.training.errors import TrainingError
+from twinlens.training.loop import fit
 from twinlens.training.ranks import ALONE, Ranks, launched_ranks
 
 TORCHRUN = {"TORCHELASTIC_RUN_ID": "none", "RANK": "5", "WORLD_SIZE": "8", "LOCAL_WORLD_SIZE": "4", "LOCAL_RANK": "1"}

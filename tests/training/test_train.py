@@ -17,9 +17,8 @@ from twinlens.training.checkpoint import load_checkpoint
 from twinlens.training.config import TrainConfig
 from twinlens.training.data.errors import DataError
 from twinlens.training.data.scenes import write_scenes
-from twinlens.training.errors import CheckpointError, ConfigError
+from twinlens.training.errors import CheckpointError, ConfigError, TrainingError
 from twinlens.training.interruption import RunInterrupted
-from twinlens.training.loop import TrainingError
 from twinlens.training.mining.manifest import Kind, MinedNegatives, write_manifest
 from twinlens.training.train import config_of_run, train
 

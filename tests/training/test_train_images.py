@@ -13,12 +13,11 @@ from tests.support.drawn_pictures import write_classes
 from tests.support.small_image_runs import Reports, small_run
 from twinlens.training import train_images as module
 from twinlens.training.data.errors import DataError
-from twinlens.training.errors import CheckpointError, ConfigError
+from twinlens.training.errors import CheckpointError, ConfigError, TrainingError
 from twinlens.training.image_checkpoint import load_image_checkpoint
 from twinlens.training.image_config import ImageTrainConfig
 from twinlens.training.image_plan import load, plan_of
 from twinlens.training.image_result import ImageTrainResult
-from twinlens.training.loop import TrainingError
 from twinlens.training.methods.registry import IMAGE_METHODS
 from twinlens.training.methods.simclr import SimCLR
 from twinlens.training.train_images import train_images

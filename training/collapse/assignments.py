@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from twinlens.training.collapse.monitor import Watched
-from twinlens.training.loop import TrainingError
+from twinlens.training.errors import TrainingError
 from twinlens.training.modules.gather import sum_over_ranks, world_size
 
 # In nats. A healthy run has one or more: log of the number of groups it tells apart.

@@ -16,7 +16,7 @@ from twinlens.training.collapse.measures import (
     std_per_dimension,
     uniformity,
 )
-from twinlens.training.loop import TrainingError
+from twinlens.training.errors import TrainingError
 
 # A spread of 0.1 is a mean cosine of 0.99 between pictures. Healthy runs on natural photos stay above 0.35, and fresh
 # ResNets and ViTs start above 0.4.

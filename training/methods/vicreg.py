@@ -10,7 +10,7 @@ from torch import Tensor
 
 from twinlens.training.collapse.monitor import Watched
 from twinlens.training.data.picture_batch import PictureBatch
-from twinlens.training.loop import TrainingError
+from twinlens.training.errors import TrainingError
 from twinlens.training.losses.vicreg import vicreg
 from twinlens.training.methods.image_method import ImageMethod, MethodOptions, StepOutput
 from twinlens.training.methods.run_plan import RunPlan

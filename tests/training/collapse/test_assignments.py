@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from twinlens.training.collapse.assignments import AssignmentMonitor, assignment_use
-from twinlens.training.loop import TrainingError
+from twinlens.training.errors import TrainingError
 
 K = 8
 

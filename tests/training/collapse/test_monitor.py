@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from twinlens.training.collapse.monitor import CollapseMonitor
-from twinlens.training.loop import TrainingError
+from twinlens.training.errors import TrainingError
 
 N, D, ROOT_D = 32, 16, 4.0
 

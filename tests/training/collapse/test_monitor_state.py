@@ -5,7 +5,7 @@ import torch
 
 from twinlens.training.collapse.assignments import AssignmentMonitor, assignment_use
 from twinlens.training.collapse.monitor import CollapseMonitor
-from twinlens.training.loop import TrainingError
+from twinlens.training.errors import TrainingError
 
 
 def views(step: int) -> tuple[torch.Tensor, torch.Tensor]:

@@ -11,7 +11,7 @@ from timm.layers.drop import DropPath
 from torch import Tensor, nn
 
 from tests.support.small_runs import RESNET, VIT, empty_batch, random_views, small_backbone, train
-from twinlens.training.loop import TrainingError
+from twinlens.training.errors import TrainingError
 from twinlens.training.losses.dino import dino_loss
 from twinlens.training.methods.dino import DINO, DINOOptions
 from twinlens.training.methods.run_plan import RunPlan

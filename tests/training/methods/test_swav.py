@@ -9,8 +9,7 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from tests.support.small_runs import RESNET, VIT, empty_batch, random_views, small_backbone, train
-from twinlens.training.errors import ConfigError
-from twinlens.training.loop import TrainingError
+from twinlens.training.errors import ConfigError, TrainingError
 from twinlens.training.losses.sinkhorn import sinkhorn
 from twinlens.training.losses.swapped_prediction import swapped_prediction
 from twinlens.training.methods.run_plan import RunPlan

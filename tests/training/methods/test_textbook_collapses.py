@@ -13,7 +13,8 @@ from twinlens.training.augment.augmenter import Augmenter
 from twinlens.training.augment.recipe import AugmentRecipe, Jitter, ViewGroup
 from twinlens.training.data.picture_batches import PictureBatches
 from twinlens.training.data.picture_set import PictureSet
-from twinlens.training.loop import TrainingError, fit
+from twinlens.training.errors import TrainingError
+from twinlens.training.loop import fit
 from twinlens.training.methods.registry import image_method
 from twinlens.training.methods.run_plan import RunPlan
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from tests.support.small_runs import RESNET, VIT, empty_batch, random_views, small_backbone, train
-from twinlens.training.loop import TrainingError
+from twinlens.training.errors import TrainingError
 from twinlens.training.losses.vicreg import vicreg
 from twinlens.training.methods.run_plan import RunPlan
 from twinlens.training.methods.vicreg import VICReg, VICRegOptions
