@@ -8,18 +8,25 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+# Scores computed at a time: 64 MB of them, however many pictures and captions there are.
+_SCORES = 8_000_000
+
 
 @dataclass(frozen=True)
 class Retrieval:
-    """Recall@k by k, both ways.
+    """Recall@k by k and median rank, both ways.
 
     Attributes:
         text_to_image: Share of captions whose own picture is among the k nearest pictures.
         image_to_text: Share of pictures with one of their own captions among the k nearest captions.
+        text_to_image_median: Median place, from 1, of a caption's own picture.
+        image_to_text_median: Median place of the nearest of a picture's own captions.
     """
 
     text_to_image: dict[int, float]
     image_to_text: dict[int, float]
+    text_to_image_median: float
+    image_to_text_median: float
 
 
 def retrieval(
@@ -28,7 +35,7 @@ def retrieval(
     image_of_text: NDArray[np.integer],
     ks: Sequence[int] = (1, 5, 10),
 ) -> Retrieval:
-    """Recall@k with any number of captions a picture.
+    """Recall@k and median rank with any number of captions a picture, as papers on CLIP count them.
 
     A wrong item that scores the same as the right one stands before it, so constant embeddings score 0 wherever there
     are more than k wrong ones.
@@ -48,12 +55,27 @@ def retrieval(
         raise ValueError("image_of_text must name a row of image_md for each row of text_nd")
     if not ks or min(ks) < 1:
         raise ValueError("every k must be at least 1")
-    scores = texts @ images.T
-    own = owners[:, None] == np.arange(len(images))[None, :]
-    text_ranks = ranks_of_best(scores, own)
-    has_caption = own.any(axis=0)
-    image_ranks = ranks_of_best(scores.T[has_caption], own.T[has_caption])
-    return Retrieval(recall(text_ranks, ks), recall(image_ranks, ks))
+    everyone = np.arange(len(images))
+    captioned = np.unique(owners)
+    text_ranks = _ranks(texts, owners, images, everyone)
+    image_ranks = _ranks(images[captioned], captioned, texts, owners)
+    medians = float(np.median(text_ranks)), float(np.median(image_ranks))
+    return Retrieval(recall(text_ranks, ks), recall(image_ranks, ks), *medians)
+
+
+def _ranks(
+    query_nd: NDArray[np.float64],
+    query_owner: NDArray[np.integer],
+    item_md: NDArray[np.float64],
+    item_owner: NDArray[np.integer],
+) -> NDArray[np.int64]:
+    """For each query the place of its best item of the same owner."""
+    rows = max(1, _SCORES // len(item_md))
+    parts = []
+    for start in range(0, len(query_nd), rows):
+        part = slice(start, start + rows)
+        parts.append(ranks_of_best(query_nd[part] @ item_md.T, query_owner[part, None] == item_owner[None, :]))
+    return np.concatenate(parts)
 
 
 def ranks_of_best(scores: NDArray[np.floating], right: NDArray[np.bool_]) -> NDArray[np.int64]:
@@ -94,14 +116,33 @@ def word_order(
     images, texts = _checked(image_nd), _checked(text_nd)
     if images.shape != texts.shape or not wrong:
         raise ValueError("pictures, captions and at least one kind of wrong captions of one shape are needed")
-    own = (images * texts).sum(axis=1)
     accuracy = {}
     for kind, vectors in wrong.items():
         other = _checked(vectors)
         if other.shape != images.shape:
             raise ValueError(f"the wrong captions {kind!r} have shape {other.shape} instead of {images.shape}")
-        accuracy[kind] = float((own > (images * other).sum(axis=1)).mean())
+        accuracy[kind] = float(nearer(images, texts, other).mean())
     return {**accuracy, "mean": float(np.mean(list(accuracy.values())))}
+
+
+def nearer(
+    anchor_nd: NDArray[np.floating], right_nd: NDArray[np.floating], wrong_nd: NDArray[np.floating]
+) -> NDArray[np.bool_]:
+    """Which anchors are nearer to the right one than to the wrong one; a tie counts as wrong.
+
+    Args:
+        anchor_nd: Unit vectors, shape (n, d).
+        right_nd: Of what belongs to each, shape (n, d).
+        wrong_nd: Of what does not, shape (n, d).
+
+    Raises:
+        ValueError: if shapes differ, something is empty, or a vector is not finite.
+    """
+    anchor, right, wrong = _checked(anchor_nd), _checked(right_nd), _checked(wrong_nd)
+    if not anchor.shape == right.shape == wrong.shape:
+        raise ValueError(f"vectors of one shape are needed, got {anchor.shape}, {right.shape} and {wrong.shape}")
+    nearer_n: NDArray[np.bool_] = (anchor * right).sum(axis=1) > (anchor * wrong).sum(axis=1)
+    return nearer_n
 
 
 def _checked(vectors: NDArray[np.floating]) -> NDArray[np.float64]:

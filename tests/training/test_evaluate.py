@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from twinlens.training.evaluate import retrieval, word_order
+from twinlens.training.evaluate import nearer, retrieval, word_order
 
 
 def unit(rows: int, dimension: int, seed: int) -> NDArray[np.float64]:
@@ -37,6 +37,29 @@ def test_ranks_of_several_right_captions_do_not_push_each_other_back() -> None:
     images = np.eye(2)
     texts = np.array([[1.0, 0.0], [0.9, 0.1], [0.8, 0.2], [0.0, 1.0]])
     assert retrieval(images, texts, np.array([0, 0, 0, 1]), ks=(1,)).image_to_text == {1: 1.0}
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_median_ranks_equal_the_slow_count(seed: int) -> None:
+    owners = np.concatenate([np.arange(9), np.random.default_rng(seed).integers(0, 9, size=12)])
+    images, texts = unit(9, 4, seed), unit(21, 4, seed + 100)
+    found = retrieval(images, texts, owners)
+    places = []
+    for text, owner in zip(texts, owners, strict=True):
+        places.append(1 + sum(float(text @ image) > float(text @ images[owner]) for image in images))
+    assert found.text_to_image_median == sorted(places)[10]
+    places = []
+    for picture, image in enumerate(images):
+        best = max(float(image @ text) for text in texts[owners == picture])
+        places.append(1 + sum(float(image @ text) > best for text in texts[owners != picture]))
+    assert found.image_to_text_median == sorted(places)[4]
+
+
+def test_pieces_of_the_score_matrix_give_what_the_whole_gives(monkeypatch: pytest.MonkeyPatch) -> None:
+    images, texts, owners = unit(9, 4, 0), unit(40, 4, 1), np.random.default_rng(2).integers(0, 9, size=40)
+    whole = retrieval(images, texts, owners)
+    monkeypatch.setattr("twinlens.training.evaluate._SCORES", 30)
+    assert retrieval(images, texts, owners) == whole
 
 
 def test_constant_vectors_find_nothing() -> None:
@@ -84,3 +107,11 @@ def test_word_order_refuses_other_shapes() -> None:
         word_order(np.eye(3), np.eye(3), {"a": np.eye(4)})
     with pytest.raises(ValueError, match="at least one kind"):
         word_order(np.eye(3), np.eye(3), {})
+
+
+def test_a_tie_is_not_nearer() -> None:
+    same = np.eye(3)
+    assert nearer(same, same, same).tolist() == [False] * 3
+    assert nearer(same, same, np.roll(same, 1, axis=0)).tolist() == [True] * 3
+    with pytest.raises(ValueError, match="one shape"):
+        nearer(same, same, np.eye(4))

@@ -1,0 +1,92 @@
+"""Zero-shot classification over embeddings: prompts become class vectors, pictures go to the nearest."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from twinlens.training.evaluate import ranks_of_best
+
+# Below this length the mean of unit vectors is rounding, not a direction.
+_CANCELLED = 1e-5
+
+
+@dataclass(frozen=True)
+class ZeroShot:
+    """How well pictures find their class among all classes.
+
+    Attributes:
+        top_1: Share of pictures whose own class is the nearest.
+        top_5: Share whose own class is among the five nearest; None where there are no more than five.
+        per_class: Share of each class's pictures that went to it (recall), shape (c,); NaN for one without any.
+        mean_per_class: Mean of `per_class`: classes count the same, whatever their number of pictures.
+        confusion: Pictures of class i that went to class j, int64, shape (c, c).
+    """
+
+    top_1: float
+    top_5: float | None
+    per_class: NDArray[np.float64]
+    mean_per_class: float
+    confusion: NDArray[np.int64]
+
+
+def class_vectors(prompt_ctd: NDArray[np.floating]) -> NDArray[np.float64]:
+    """One vector a class from several prompts: normalise each, average, normalise (Radford et al. 2021, §3.1.4).
+
+    Args:
+        prompt_ctd: Vectors of t prompts of each of c classes, shape (c, t, d), of any norm but 0.
+
+    Returns:
+        Unit vectors, shape (c, d).
+
+    Raises:
+        ValueError: if the shape is another, a vector is zero or not finite, or the prompts of a class cancel out.
+    """
+    prompts = np.asarray(prompt_ctd, dtype=np.float64)
+    if prompts.ndim != 3 or 0 in prompts.shape:
+        raise ValueError(f"vectors of shape (classes, prompts, d) are needed, got {prompts.shape}")
+    norms = np.linalg.norm(prompts, axis=2, keepdims=True)
+    if not np.isfinite(norms).all() or (norms == 0).any():
+        raise ValueError("some vectors are zero or not finite")
+    means = (prompts / norms).mean(axis=1)
+    lengths = np.linalg.norm(means, axis=1, keepdims=True)
+    if (lengths < _CANCELLED).any():
+        raise ValueError("the prompts of a class point in opposite directions and leave none")
+    return np.asarray(means / lengths)
+
+
+def zero_shot(image_nd: NDArray[np.floating], labels: NDArray[np.integer], class_cd: NDArray[np.floating]) -> ZeroShot:
+    """Sends every picture to the class with the nearest vector. A tie counts against the own class.
+
+    Args:
+        image_nd: Unit vectors of pictures, shape (n, d).
+        labels: Their classes, shape (n,), each in [0, c).
+        class_cd: Unit vectors of c classes, shape (c, d).
+
+    Raises:
+        ValueError: if shapes differ, something is empty, or a label is out of range.
+    """
+    images, classes = np.asarray(image_nd, dtype=np.float64), np.asarray(class_cd, dtype=np.float64)
+    owners = np.asarray(labels)
+    if images.ndim != 2 or classes.ndim != 2 or images.shape[1] != classes.shape[1] or not len(classes):
+        raise ValueError(f"pictures {images.shape} and classes {classes.shape} must be (n, d) and (c, d)")
+    if not len(images) or owners.shape != (len(images),) or owners.min() < 0 or owners.max() >= len(classes):
+        raise ValueError(f"every picture needs a label in [0, {len(classes)})")
+    scores = images @ classes.T
+    own = owners[:, None] == np.arange(len(classes))[None, :]
+    ranks = ranks_of_best(scores, own)
+    chosen = np.where(ranks == 1, owners, np.where(own, -np.inf, scores).argmax(axis=1))
+    confusion = np.zeros((len(classes), len(classes)), dtype=np.int64)
+    np.add.at(confusion, (owners, chosen), 1)
+    pictures = confusion.sum(axis=1)
+    per_class = np.full(len(classes), np.nan)
+    np.divide(confusion.diagonal(), pictures, out=per_class, where=pictures > 0)
+    return ZeroShot(
+        top_1=float((ranks == 1).mean()),
+        top_5=float((ranks <= 5).mean()) if len(classes) > 5 else None,
+        per_class=per_class,
+        mean_per_class=float(np.nanmean(per_class)),
+        confusion=confusion,
+    )
