@@ -21,6 +21,7 @@ from twinlens.training.image_config import ImageModelConfig, ImageRunConfig, Knn
 from twinlens.training.methods.registry import IMAGE_METHODS, image_method
 from twinlens.training.sections.data import CaptionsData, ScenesData
 from twinlens.training.sections.hard_negatives import HardNegativesConfig
+from twinlens.training.sections.loss import LossConfig
 from twinlens.training.sections.model import ModelConfig
 from twinlens.training.sections.run import RunConfig
 
@@ -108,6 +109,7 @@ _CAPTIONS: Mapping[str, type[BaseModel]] = {
     '[data], source = "captions"': CaptionsData,
     "[model]": ModelConfig,
     "[train]": RunConfig,
+    "[loss]": LossConfig,
     "[hard_negatives]": HardNegativesConfig,
 }
 

@@ -17,6 +17,7 @@ from twinlens.training.known_keys import perhaps_key
 from twinlens.training.sections.data import DataConfig
 from twinlens.training.sections.frozen import Frozen
 from twinlens.training.sections.hard_negatives import HardNegativesConfig
+from twinlens.training.sections.loss import LossConfig
 from twinlens.training.sections.model import ModelConfig
 from twinlens.training.sections.run import RunConfig
 
@@ -44,6 +45,7 @@ class TrainConfig(WholeConfig):
     data: DataConfig
     model: ModelConfig
     train: RunConfig = RunConfig()
+    loss: LossConfig = LossConfig()
     hard_negatives: HardNegativesConfig | None = None
 
 

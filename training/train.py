@@ -23,6 +23,7 @@ from twinlens.training.data.scenes import SMALLEST, generate
 from twinlens.training.errors import ConfigError
 from twinlens.training.interruption import Interruption
 from twinlens.training.loop import fit
+from twinlens.training.losses.pair_loss import pair_loss_of
 from twinlens.training.methods.clip import Clip
 from twinlens.training.mining.manifest import read_manifest
 from twinlens.training.modules.dual_encoder import DualEncoder
@@ -139,6 +140,7 @@ def _train(
         )
     method = Clip(
         DualEncoder(model, spec.preprocess.mean, spec.preprocess.std),
+        pair_loss_of(config.loss),
         learning_rate=run.learning_rate,
         weight_decay=run.weight_decay,
         schedule=Schedule(run.steps, min(run.warmup_steps, run.steps)),

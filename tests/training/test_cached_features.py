@@ -8,8 +8,9 @@ import torch
 from torch import Tensor, nn
 
 from twinlens.training.cached_features import encode_in_chunks
-from twinlens.training.losses.info_nce import clip_loss
+from twinlens.training.losses.info_nce import info_nce
 from twinlens.training.losses.nt_xent import nt_xent
+from twinlens.training.losses.pair_features import of_one_process
 
 N, WIDTH, D = 16, 6, 4
 
@@ -77,7 +78,7 @@ def test_two_towers_in_chunks_give_clips_gradients() -> None:
             nn.functional.normalize(encode_in_chunks(tower, batch(seed), chunk_size, modules=[tower]), dim=1)
             for seed, tower in enumerate((images, texts))
         ]
-        torch.autograd.backward(clip_loss(rows[0], rows[1], 10.0))
+        torch.autograd.backward(info_nce(of_one_process(rows[0], rows[1]), 10.0))
         results.append([*gradients(images), *gradients(texts)])
     torch.testing.assert_close(results[1], results[0], rtol=1e-10, atol=1e-12)
 

@@ -14,10 +14,15 @@ from twinlens.training.checkpoint import DualEncoderSpec, build_model
 from twinlens.training.data.batches import PairBatches
 from twinlens.training.data.pairs import from_scenes, tokenise
 from twinlens.training.data.scenes import make_scene
-from twinlens.training.losses.info_nce import clip_loss
+from twinlens.training.losses.info_nce import info_nce
+from twinlens.training.losses.pair_features import of_one_process
+from twinlens.training.losses.pair_loss import pair_loss_of
 from twinlens.training.methods.clip import Clip
 from twinlens.training.modules.dual_encoder import MAX_LOG_SCALE, DualEncoder
 from twinlens.training.optimiser import Schedule, adamw
+from twinlens.training.sections.loss import LossConfig
+
+INFO_NCE = pair_loss_of(LossConfig())
 
 
 @pytest.fixture
@@ -65,7 +70,7 @@ def test_gains_biases_and_temperature_are_not_decayed(towers: DualEncoder) -> No
 
 
 def test_a_method_names_its_losses(towers: DualEncoder, pair_batch: Callable[[int], Any]) -> None:
-    method = Clip(towers, learning_rate=1e-3, weight_decay=0.0, schedule=Schedule(10, 1))
+    method = Clip(towers, INFO_NCE, learning_rate=1e-3, weight_decay=0.0, schedule=Schedule(10, 1))
     values = method.training_step(pair_batch(8), 0)
     assert set(values) == {"loss", "accuracy", "scale"}
     assert values["loss"].requires_grad
@@ -86,7 +91,14 @@ def test_mined_negatives_count_with_their_weight(towers: DualEncoder, pair_batch
     )
 
     def loss(of: Any, weight: float) -> float:
-        method = Clip(towers.eval(), learning_rate=1e-3, weight_decay=0.0, schedule=Schedule(10, 1), hard_weight=weight)
+        method = Clip(
+            towers.eval(),
+            INFO_NCE,
+            learning_rate=1e-3,
+            weight_decay=0.0,
+            schedule=Schedule(10, 1),
+            hard_weight=weight,
+        )
         return float(method.training_step(of, 0)["loss"].detach())
 
     assert loss(batch, 1e-12) == pytest.approx(loss(plain, 1.0), rel=1e-5)
@@ -99,11 +111,11 @@ def test_losses_stay_in_fp32_where_the_towers_compute_in_bfloat16(
     scale: torch.nn.Parameter = towers.model.logit_scale  # type: ignore[assignment]
     scale.data.fill_(MAX_LOG_SCALE)
     batch = pair_batch(16)
-    method = Clip(towers.eval(), learning_rate=1e-3, weight_decay=0.0, schedule=Schedule(10, 1))
+    method = Clip(towers.eval(), INFO_NCE, learning_rate=1e-3, weight_decay=0.0, schedule=Schedule(10, 1))
     with torch.autocast("cpu", dtype=torch.bfloat16):
         loss = method.training_step(batch, 0)["loss"]
         images, texts = towers.images(batch.pixels_nhwc), towers.texts(batch.token_ids_nl)
-    expected = clip_loss(images, texts, towers.scale(), equal=batch.equal_texts)
+    expected = info_nce(of_one_process(images, texts, equal=batch.equal_texts), towers.scale())
     torch.testing.assert_close(loss, expected, rtol=1e-5, atol=1e-5)
 
 

@@ -9,18 +9,19 @@ import torch
 from torch import Tensor, nn
 
 from twinlens.training.data.batches import Batch
-from twinlens.training.losses.info_nce import clip_loss
-from twinlens.training.losses.pair_features import HardNegatives
+from twinlens.training.losses.pair_features import HardNegatives, of_one_process
+from twinlens.training.losses.pair_loss import PairLoss
 from twinlens.training.modules.dual_encoder import DualEncoder
 from twinlens.training.optimiser import Schedule, adamw, scheduled
 
 
 class Clip(pl.LightningModule):
-    """Symmetric InfoNCE over pairs; mined captions and pictures are further negatives for all of them (NegCLIP)."""
+    """A loss over pairs; mined captions and pictures are further negatives for all of them (NegCLIP)."""
 
     def __init__(
         self,
         towers: DualEncoder,
+        loss: PairLoss,
         *,
         learning_rate: float,
         weight_decay: float,
@@ -31,6 +32,7 @@ class Clip(pl.LightningModule):
 
         Args:
             towers: Trained in place.
+            loss: What they are trained by.
             learning_rate: After warm-up.
             weight_decay: Of matrices only.
             schedule: Of the learning rate.
@@ -38,6 +40,7 @@ class Clip(pl.LightningModule):
         """
         super().__init__()
         self.towers = towers
+        self._loss = loss
         self._learning_rate = learning_rate
         self._weight_decay = weight_decay
         self._schedule = schedule
@@ -57,14 +60,14 @@ class Clip(pl.LightningModule):
         equal_texts, equal_images = batch.equal_texts, batch.equal_images
         # Not in bfloat16: it would round a logit of 100 by up to 0.25.
         with torch.autocast(images.device.type, enabled=False):
-            loss = clip_loss(
+            features = of_one_process(
                 images[:n],
                 texts[:n],
-                scale,
                 equal=equal_texts[:, :n],
                 hard_texts=HardNegatives(texts[n:], self._hard_weight * ~equal_texts[:, n:]),
                 hard_images=HardNegatives(images[n:], self._hard_weight * ~equal_images[:, n:]),
             )
+            loss = self._loss(features, scale, self.towers.bias())
             with torch.no_grad():
                 cosines = images[:n] @ texts.T
                 own = cosines.diagonal().clone()

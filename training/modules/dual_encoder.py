@@ -56,6 +56,11 @@ class DualEncoder(nn.Module):
         log_scale: Tensor = self._open_clip.logit_scale
         return log_scale.float().exp().reshape(())
 
+    def bias(self) -> Tensor | None:
+        """What is added to scaled cosines (SigLIP, Zhai et al. 2023), a scalar; None where the model has none."""
+        bias: Tensor | None = self._open_clip.logit_bias
+        return None if bias is None else bias.float().reshape(())
+
     @torch.no_grad()
     def clamp_scale(self) -> None:
         """Keeps the learned temperature in CLIP's bounds; to be called after each step of the optimiser."""

@@ -7,8 +7,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from twinlens.training.losses.info_nce import clip_loss
-from twinlens.training.losses.pair_features import HardNegatives
+from twinlens.training.losses.info_nce import info_nce
+from twinlens.training.losses.pair_features import HardNegatives, of_one_process
 
 N, D = 6, 5
 
@@ -58,7 +58,7 @@ def gradients(loss: Tensor, *leaves: Tensor) -> list[Tensor]:
 def test_plain_loss_and_gradients_equal_the_slow_transcription() -> None:
     image, text = unit(N, 0), unit(N, 1)
     scale = torch.tensor(7.0, dtype=torch.float64, requires_grad=True)
-    fast = clip_loss(image, text, scale)
+    fast = info_nce(of_one_process(image, text), scale)
     slow = 0.5 * (
         slow_direction(image, text, scale, no_equals(), None, None)
         + slow_direction(text, image, scale, no_equals(), None, None)
@@ -76,15 +76,17 @@ def test_duplicates_and_weighted_hard_negatives_equal_the_slow_transcription() -
     text_weights[3, 1] = 0.25
     hard_text_keys, hard_text_images = torch.tensor([15, 90, 91, 92]), torch.tensor([70, 1, 71, 72])
     hard_image_keys = torch.tensor([4, 80, 81])
-    fast = clip_loss(
-        image,
-        text,
-        scale,
-        equal=same(image_keys) | same(text_keys),
-        hard_texts=HardNegatives(
-            hard_text, text_weights * ~(same(image_keys, hard_text_images) | same(text_keys, hard_text_keys))
+    fast = info_nce(
+        of_one_process(
+            image,
+            text,
+            equal=same(image_keys) | same(text_keys),
+            hard_texts=HardNegatives(
+                hard_text, text_weights * ~(same(image_keys, hard_text_images) | same(text_keys, hard_text_keys))
+            ),
+            hard_images=HardNegatives(hard_image, ~same(image_keys, hard_image_keys)),
         ),
-        hard_images=HardNegatives(hard_image, ~same(image_keys, hard_image_keys)),
+        scale,
     )
     equal = [
         [bool(image_keys[i] == image_keys[j]) or bool(text_keys[i] == text_keys[j]) for j in range(N)] for i in range(N)
@@ -115,7 +117,7 @@ def test_gradients_pass_the_numerical_check() -> None:
     extra = HardNegatives(unit(2, 5).detach(), torch.tensor([1.0, 0.5], dtype=torch.float64))
     image, text = unit(4, 3), unit(4, 4)
     assert torch.autograd.gradcheck(
-        lambda i, t: clip_loss(i, t, 3.0, equal=same(keys), hard_texts=extra), (image, text)
+        lambda i, t: info_nce(of_one_process(i, t, equal=same(keys), hard_texts=extra), 3.0), (image, text)
     )
 
 
@@ -124,35 +126,35 @@ def test_plain_case_equals_open_clip() -> None:
 
     image, text = unit(16, 8, 32), unit(16, 9, 32)
     theirs = ClipLoss()(image, text, torch.tensor(14.3, dtype=torch.float64))
-    torch.testing.assert_close(clip_loss(image, text, 14.3), theirs, rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(info_nce(of_one_process(image, text), 14.3), theirs, rtol=1e-12, atol=1e-12)
 
 
 def test_constant_embeddings_lose_the_logarithm_of_the_batch() -> None:
     same = torch.ones(8, 4, dtype=torch.float64) / 2
-    assert clip_loss(same, same, 100.0).item() == pytest.approx(math.log(8), abs=1e-12)
+    assert info_nce(of_one_process(same, same), 100.0).item() == pytest.approx(math.log(8), abs=1e-12)
 
 
 def test_perfect_embeddings_lose_what_the_closed_form_says() -> None:
     eye = torch.eye(5, dtype=torch.float64)
-    assert clip_loss(eye, eye, 3.0).item() == pytest.approx(math.log(1 + 4 * math.exp(-3)), abs=1e-12)
+    assert info_nce(of_one_process(eye, eye), 3.0).item() == pytest.approx(math.log(1 + 4 * math.exp(-3)), abs=1e-12)
 
 
 def test_the_two_sides_are_interchangeable() -> None:
     image, text = unit(N, 0), unit(N, 1)
-    torch.testing.assert_close(clip_loss(image, text, 9.0), clip_loss(text, image, 9.0))
+    torch.testing.assert_close(info_nce(of_one_process(image, text), 9.0), info_nce(of_one_process(text, image), 9.0))
 
 
 def test_a_perfect_model_loses_nothing_when_the_batch_holds_duplicates() -> None:
     vectors = torch.eye(4, dtype=torch.float64)[[0, 1, 1, 2, 2, 2]]
     keys = torch.tensor([0, 1, 1, 2, 2, 2])
-    assert clip_loss(vectors, vectors, 100.0).item() > 0.5
-    assert clip_loss(vectors, vectors, 100.0, equal=same(keys)).item() < 1e-12
+    assert info_nce(of_one_process(vectors, vectors), 100.0).item() > 0.5
+    assert info_nce(of_one_process(vectors, vectors, equal=same(keys)), 100.0).item() < 1e-12
 
 
 def test_a_duplicate_gets_no_gradient_from_its_twin() -> None:
     image = unit(2, 0)
     text = unit(2, 1)
-    loss = clip_loss(image, text, 10.0, equal=same(torch.tensor([3, 3])))
+    loss = info_nce(of_one_process(image, text, equal=same(torch.tensor([3, 3]))), 10.0)
     assert loss.item() == 0
     assert all((g == 0).all() for g in gradients(loss, image, text))
 
@@ -160,13 +162,15 @@ def test_a_duplicate_gets_no_gradient_from_its_twin() -> None:
 def test_a_weight_of_zero_is_as_if_the_extra_were_not_there() -> None:
     image, text = unit(N, 0), unit(N, 1)
     none = HardNegatives(unit(3, 2), torch.zeros(3, dtype=torch.float64))
-    torch.testing.assert_close(clip_loss(image, text, 9.0, hard_texts=none), clip_loss(image, text, 9.0))
+    torch.testing.assert_close(
+        info_nce(of_one_process(image, text, hard_texts=none), 9.0), info_nce(of_one_process(image, text), 9.0)
+    )
 
 
 def test_weights_by_anchor_confine_an_extra_to_its_own_anchor() -> None:
     image, text, extra = unit(N, 0), unit(N, 1), unit(N, 2)
     own = HardNegatives(extra, torch.eye(N, dtype=torch.float64))
-    loss = clip_loss(image, text, 9.0, hard_texts=own)
+    loss = info_nce(of_one_process(image, text, hard_texts=own), 9.0)
     (gradient,) = gradients(loss, extra)
     rows = 9.0 * image @ torch.cat([text, extra]).T
     expected = torch.stack(
@@ -180,17 +184,17 @@ def test_weights_by_anchor_confine_an_extra_to_its_own_anchor() -> None:
 def test_hard_negatives_make_the_loss_larger() -> None:
     image, text = unit(N, 0), unit(N, 1)
     extra = HardNegatives(unit(3, 2))
-    assert clip_loss(image, text, 9.0, hard_texts=extra) > clip_loss(image, text, 9.0)
-    assert clip_loss(image, text, 9.0, hard_images=extra) > clip_loss(image, text, 9.0)
+    assert info_nce(of_one_process(image, text, hard_texts=extra), 9.0) > info_nce(of_one_process(image, text), 9.0)
+    assert info_nce(of_one_process(image, text, hard_images=extra), 9.0) > info_nce(of_one_process(image, text), 9.0)
 
 
 def test_a_batch_of_one_is_refused_unless_it_has_hard_negatives() -> None:
     image, text = unit(1, 0), unit(1, 1)
     with pytest.raises(ValueError, match="teaches nothing"):
-        clip_loss(image, text, 10.0)
-    assert clip_loss(image, text, 10.0, hard_texts=HardNegatives(unit(2, 2))).item() > 0
+        info_nce(of_one_process(image, text), 10.0)
+    assert info_nce(of_one_process(image, text, hard_texts=HardNegatives(unit(2, 2))), 10.0).item() > 0
 
 
 def test_towers_of_different_width_are_refused() -> None:
     with pytest.raises(ValueError, match=r"\(n, d\)"):
-        clip_loss(unit(N, 0, 4), unit(N, 1, 5), 10.0)
+        info_nce(of_one_process(unit(N, 0, 4), unit(N, 1, 5)), 10.0)
