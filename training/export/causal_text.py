@@ -7,6 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from twinlens.training.modules.causal_text import EndToken, causal_text_features, project
+
 
 class CausalTextTower(nn.Module):
     """A causal tower that pools at the end token, for rows of any length up to the window.
@@ -27,21 +29,11 @@ class CausalTextTower(nn.Module):
         # A matrix, a linear layer, or nothing.
         self.text_projection: Tensor | nn.Module | None = tower.text_projection
         self.register_buffer("attn_mask", tower.attn_mask, persistent=False)
-        self._pool_type = pool_type
-        self._eos_id = eos_id
+        self._end = EndToken(pool_type, eos_id)
 
     def forward(self, input_ids: Tensor) -> Tensor:
         """Embeds ids, shape (n, l), to (n, d), not normalised."""
-        length = input_ids.shape[1]
-        x = self.token_embedding(input_ids) + self.positional_embedding[:length]
-        x = self.transformer(x, attn_mask=self.attn_mask[:length, :length])
-        # argmax takes the first of equal values in torch and in ONNX, here the first end token.
-        if self._pool_type == "eos":
-            position = torch.eq(input_ids, self._eos_id).int().argmax(dim=-1)
-        else:  # CLIP: the end token has the highest id
-            position = input_ids.argmax(dim=-1)
-        x = self.ln_final(x)
-        return project(x[torch.arange(x.shape[0], device=x.device), position], self.text_projection)
+        return causal_text_features(self, input_ids, self._end)
 
 
 class CocaTextTower(nn.Module):
@@ -90,13 +82,3 @@ class CocaTextTower(nn.Module):
         allowed = visible[:, None, :] & (place[None, :, None] >= place[None, None, :])
         mask = torch.zeros_like(allowed, dtype=x.dtype).masked_fill(~allowed, float("-inf"))
         return mask[:, None].expand(rows, self._heads, length + 2, length + 2).flatten(0, 1)
-
-
-def project(pooled: Tensor, projection: Tensor | nn.Module | None) -> Tensor:
-    """open_clip's last step of a text tower, which is a matrix, a linear layer, or nothing."""
-    if projection is None:
-        return pooled
-    if isinstance(projection, nn.Module):
-        projected: Tensor = projection(pooled)
-        return projected
-    return pooled @ projection

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+
+from twinlens.training.modules.causal_text import causal_text_features, causal_tower, without_padding
+from twinlens.training.modules.short_attention import short_attention
 
 # CLIP, Radford et al. 2021, §2.5: the logits are never scaled by more than 100.
 MAX_LOG_SCALE = math.log(100.0)
@@ -24,7 +28,7 @@ class DualEncoder(nn.Module):
     std: Tensor
 
     def __init__(self, model: nn.Module, mean: Sequence[float], std: Sequence[float]) -> None:
-        """Wraps `model` (see `checkpoint.build_model`); its weights stay where they are.
+        """Wraps `model` (see `checkpoint.build_model`); its weights stay the same objects, in channels-last memory.
 
         Args:
             model: With `encode_image`, `encode_text` and `logit_scale`.
@@ -32,7 +36,8 @@ class DualEncoder(nn.Module):
             std: Likewise.
         """
         super().__init__()
-        self.model = model
+        # Half as long again do convolutions take otherwise, on CPUs; elsewhere it costs nothing.
+        self.model = model.to(memory_format=torch.channels_last)
         self.register_buffer("mean", torch.tensor(mean).view(1, 3, 1, 1), persistent=False)
         self.register_buffer("std", torch.tensor(std).view(1, 3, 1, 1), persistent=False)
 
@@ -41,15 +46,33 @@ class DualEncoder(nn.Module):
         return self.model  # open_clip ships no types
 
     def images(self, pixels_nhwc: Tensor) -> Tensor:
-        """Unit vectors, float32, shape (n, d), of uint8 pixels of shape (n, size, size, 3)."""
-        pixels = pixels_nhwc.permute(0, 3, 1, 2).to(self.mean) / 255.0
-        features: Tensor = self._open_clip.encode_image((pixels - self.mean) / self.std)
+        """Unit vectors, float32, shape (n, d).
+
+        Args:
+            pixels_nhwc: Shape (n, size, size, 3): uint8, or float32 that is normalised already (augmented pictures).
+        """
+        pixels = pixels_nhwc.permute(0, 3, 1, 2)
+        if not pixels.is_floating_point():
+            pixels = (pixels.to(self.mean) / 255.0 - self.mean) / self.std
+        # Here and not around a step: a chunk must be encoded twice in the same way.
+        with _image_attention(self._open_clip.visual, pixels.device):
+            features: Tensor = self._open_clip.encode_image(pixels)
         return F.normalize(features.float(), dim=-1)
 
     def texts(self, token_ids_nl: Tensor) -> Tensor:
-        """Unit vectors, float32, shape (n, d), of padded ids of shape (n, length)."""
-        features: Tensor = self._open_clip.encode_text(token_ids_nl)
-        return F.normalize(features.float(), dim=-1)
+        """Unit vectors, float32, shape (n, d), of padded ids of shape (n, length).
+
+        Padding is not computed where it changes nothing: captions are short, windows are 77 tokens.
+        """
+        found = causal_tower(self.model)
+        if found is None:
+            with short_attention(token_ids_nl.device, token_ids_nl.shape[1]):
+                features: Tensor = self._open_clip.encode_text(token_ids_nl)
+            return F.normalize(features.float(), dim=-1)
+        tower, end = found
+        rows = without_padding(token_ids_nl, end)
+        with short_attention(rows.device, rows.shape[1]):
+            return F.normalize(causal_text_features(tower, rows, end).float(), dim=-1)
 
     def scale(self) -> Tensor:
         """The factor on cosines, at most 100, a scalar."""
@@ -65,3 +88,11 @@ class DualEncoder(nn.Module):
     def clamp_scale(self) -> None:
         """Keeps the learned temperature in CLIP's bounds; to be called after each step of the optimiser."""
         self._open_clip.logit_scale.clamp_(0.0, MAX_LOG_SCALE)
+
+
+def _image_attention(tower: Any, device: torch.device) -> AbstractContextManager[None]:
+    """See `short_attention`; nothing where no tokens attend to each other, or the tower sees to it itself."""
+    positions = getattr(tower, "positional_embedding", None)  # open_clip's ViTs
+    if positions is None:
+        positions = getattr(getattr(tower, "trunk", None), "pos_embed", None)  # timm's
+    return short_attention(device, positions.shape[-2]) if isinstance(positions, Tensor) else nullcontext()

@@ -1,0 +1,85 @@
+"""open_clip's causal text towers over rows as long as they need to be."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+# Few lengths, so that what is prepared for one (kernels, compiled graphs) serves again.
+_LENGTHS = 8
+
+
+@dataclass(frozen=True)
+class EndToken:
+    """Where a causal tower takes its vector.
+
+    Attributes:
+        pool_type: `argmax`: CLIP's, the end token has the highest id; `eos`: it is `eos_id`.
+        eos_id: Of the end token, for `eos`.
+    """
+
+    pool_type: str
+    eos_id: int = 0
+
+    def positions(self, token_ids_nl: Tensor) -> Tensor:
+        """Of the end token of each row, shape (n,)."""
+        # argmax takes the first of equal values in torch and in ONNX, here the first end token.
+        if self.pool_type == "eos":
+            return torch.eq(token_ids_nl, self.eos_id).int().argmax(dim=-1)
+        return token_ids_nl.argmax(dim=-1)
+
+
+def causal_tower(model: nn.Module) -> tuple[Any, EndToken] | None:
+    """The text tower of an open_clip model and where it pools, if padding behind the end token changes nothing there.
+
+    Args:
+        model: An `open_clip.CLIP` or `CustomTextCLIP`, or another with `encode_text`.
+
+    Returns:
+        None where tokens attend to what stands behind them, or the vector is taken elsewhere (CoCa, SigLIP, towers of
+        Hugging Face).
+    """
+    tower: Any = getattr(model, "text", model)
+    if not isinstance(getattr(tower, "attn_mask", None), Tensor) or getattr(tower, "cls_emb", None) is not None:
+        return None
+    pool_type = str(getattr(model, "text_pool_type", "") or getattr(tower, "pool_type", ""))
+    if pool_type not in {"argmax", "eos"} or not hasattr(tower, "token_embedding"):
+        return None
+    eos_id = getattr(model, "text_eos_id", None) if tower is model else getattr(tower, "eos_id", None)
+    if pool_type == "eos" and eos_id is None:
+        return None
+    return tower, EndToken(pool_type, eos_id or 0)
+
+
+def causal_text_features(tower: Any, token_ids_nl: Tensor, end: EndToken) -> Tensor:
+    """What the tower gives for rows of any length up to its window, shape (n, d), not normalised.
+
+    Args:
+        tower: Its parts by open_clip's names: `token_embedding`, `positional_embedding`, `transformer`, `attn_mask`,
+            `ln_final`, `text_projection`.
+        token_ids_nl: Shape (n, l).
+        end: Where the vector is taken.
+    """
+    length = token_ids_nl.shape[1]
+    x = tower.token_embedding(token_ids_nl) + tower.positional_embedding[:length]
+    x = tower.ln_final(tower.transformer(x, attn_mask=tower.attn_mask[:length, :length]))
+    return project(x[torch.arange(x.shape[0], device=x.device), end.positions(token_ids_nl)], tower.text_projection)
+
+
+def without_padding(token_ids_nl: Tensor, end: EndToken) -> Tensor:
+    """The rows without the columns that lie behind every end token, but for a few."""
+    longest = int(end.positions(token_ids_nl).max()) + 1
+    return token_ids_nl[:, : -(-longest // _LENGTHS) * _LENGTHS]
+
+
+def project(pooled: Tensor, projection: Tensor | nn.Module | None) -> Tensor:
+    """open_clip's last step of a text tower, which is a matrix, a linear layer, or nothing."""
+    if projection is None:
+        return pooled
+    if isinstance(projection, nn.Module):
+        projected: Tensor = projection(pooled)
+        return projected
+    return pooled @ projection
