@@ -26,12 +26,19 @@ class HardNegatives:
     def __len__(self) -> int:
         return len(self.embeddings_md)
 
-    def weights_nm(self, anchors_nd: Tensor) -> Tensor:
-        """How much each extra counts for each anchor, shape (n, m), in the anchors' type."""
-        shape = (len(anchors_nd), len(self))
+    def weights_nm(self, anchors_nd: Tensor, columns: slice = _ALL) -> Tensor:
+        """How much each extra counts for each anchor.
+
+        Args:
+            anchors_nd: The pictures or captions that they are negatives of.
+            columns: Of which extras.
+
+        Returns:
+            Shape (n, columns), in the anchors' type.
+        """
         if self.weights is None:
-            return anchors_nd.new_ones(shape)
-        return self.weights.to(anchors_nd).expand(shape)
+            return anchors_nd.new_ones(len(anchors_nd), len(self.embeddings_md[columns]))
+        return self.weights.expand(len(anchors_nd), len(self))[:, columns].to(anchors_nd)
 
 
 @dataclass(frozen=True)

@@ -1,54 +1,42 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 import pytest
 import torch
 from torch import Tensor
 
+from tests.support.pair_features import assert_same_loss_and_gradients, busy_batch, same, unit
 from twinlens.training.losses.info_nce import info_nce
-from twinlens.training.losses.pair_features import HardNegatives, of_one_process
+from twinlens.training.losses.pair_features import HardNegatives, PairFeatures, of_one_process
 
-N, D = 6, 5
-
-
-def unit(rows: int, seed: int, dimension: int = D) -> Tensor:
-    generator = torch.Generator().manual_seed(seed)
-    vectors = torch.randn(rows, dimension, generator=generator, dtype=torch.float64)
-    return torch.nn.functional.normalize(vectors, dim=-1).requires_grad_()
+N = 6
 
 
-def slow_direction(
-    anchors: Tensor,
-    others: Tensor,
-    scale: Tensor,
-    equal: Sequence[Sequence[bool]],
-    extras: Tensor | None,
-    weight: Sequence[Sequence[float]] | None,
-) -> Tensor:
-    """The docstring's equation, term by term: -s_ii + log Σ_j m_ij exp s_ij + Σ_e w_ie exp s_ie."""
-    total = torch.zeros((), dtype=torch.float64)
-    for i in range(len(anchors)):
-        denominator = torch.zeros((), dtype=torch.float64)
-        for j in range(len(others)):
-            if i != j and equal[i][j]:
-                continue
-            denominator = denominator + torch.exp(scale * torch.dot(anchors[i], others[j]))
-        if extras is not None and weight is not None:
-            for e in range(len(extras)):
-                denominator = denominator + weight[i][e] * torch.exp(scale * torch.dot(anchors[i], extras[e]))
-        total = total - scale * torch.dot(anchors[i], others[i]) + torch.log(denominator)
-    return total / len(anchors)
-
-
-def no_equals() -> list[list[bool]]:
-    return [[False] * N for _ in range(N)]
-
-
-def same(keys: Tensor, others: Tensor | None = None) -> Tensor:
-    """Which keys are equal, shape (len(keys), len(others))."""
-    return keys[:, None] == (keys if others is None else others)[None, :]
+def slow(features: PairFeatures, scale: Tensor) -> Tensor:
+    """The docstring's equation, term by term: -s_ii + log[ Σ_j m_ij exp s_ij + Σ_e w_ie exp s_ie ]."""
+    n = len(features.images_nd)
+    total, weights = torch.zeros((), dtype=torch.float64), 0.0
+    for i in range(n):
+        own = torch.zeros((), dtype=torch.float64)
+        for anchors, others, extras in (
+            (features.images_nd, features.texts_nd, features.hard_texts),
+            (features.texts_nd, features.images_nd, features.hard_images),
+        ):
+            denominator = torch.exp(scale * torch.dot(anchors[i], others[i]))
+            for j in range(n):
+                if i == j or (features.equal is not None and features.equal[i, j]):
+                    continue
+                weight = 1.0 if features.negative_weights is None else float(features.negative_weights[i, j])
+                denominator = denominator + weight * torch.exp(scale * torch.dot(anchors[i], others[j]))
+            for e in range(0 if extras is None else len(extras)):
+                assert extras is not None
+                weight = float(extras.weights_nm(anchors)[i, e])
+                denominator = denominator + weight * torch.exp(scale * torch.dot(anchors[i], extras.embeddings_md[e]))
+            own = own - scale * torch.dot(anchors[i], others[i]) + torch.log(denominator)
+        weight = 1.0 if features.weights_n is None else float(features.weights_n[i])
+        total, weights = total + weight * own / 2, weights + weight
+    return total / weights
 
 
 def gradients(loss: Tensor, *leaves: Tensor) -> list[Tensor]:
@@ -58,58 +46,14 @@ def gradients(loss: Tensor, *leaves: Tensor) -> list[Tensor]:
 def test_plain_loss_and_gradients_equal_the_slow_transcription() -> None:
     image, text = unit(N, 0), unit(N, 1)
     scale = torch.tensor(7.0, dtype=torch.float64, requires_grad=True)
-    fast = info_nce(of_one_process(image, text), scale)
-    slow = 0.5 * (
-        slow_direction(image, text, scale, no_equals(), None, None)
-        + slow_direction(text, image, scale, no_equals(), None, None)
-    )
-    torch.testing.assert_close(fast, slow, rtol=1e-12, atol=1e-12)
-    for ours, theirs in zip(gradients(fast, image, text, scale), gradients(slow, image, text, scale), strict=True):
-        torch.testing.assert_close(ours, theirs, rtol=1e-10, atol=1e-12)
+    features = of_one_process(image, text)
+    assert_same_loss_and_gradients(info_nce(features, scale), slow(features, scale), (image, text, scale))
 
 
-def test_duplicates_and_weighted_hard_negatives_equal_the_slow_transcription() -> None:
-    image, text, hard_text, hard_image = unit(N, 0), unit(N, 1), unit(4, 2), unit(3, 3)
+def test_duplicates_and_weights_and_hard_negatives_equal_the_slow_transcription() -> None:
+    batch = busy_batch()
     scale = torch.tensor(5.0, dtype=torch.float64, requires_grad=True)
-    image_keys, text_keys = torch.tensor([0, 1, 2, 2, 4, 5]), torch.tensor([10, 11, 12, 13, 10, 15])
-    text_weights = torch.tensor([[0.5, 2.0, 0.0, 1.0]] * N, dtype=torch.float64)
-    text_weights[3, 1] = 0.25
-    hard_text_keys, hard_text_images = torch.tensor([15, 90, 91, 92]), torch.tensor([70, 1, 71, 72])
-    hard_image_keys = torch.tensor([4, 80, 81])
-    fast = info_nce(
-        of_one_process(
-            image,
-            text,
-            equal=same(image_keys) | same(text_keys),
-            hard_texts=HardNegatives(
-                hard_text, text_weights * ~(same(image_keys, hard_text_images) | same(text_keys, hard_text_keys))
-            ),
-            hard_images=HardNegatives(hard_image, ~same(image_keys, hard_image_keys)),
-        ),
-        scale,
-    )
-    equal = [
-        [bool(image_keys[i] == image_keys[j]) or bool(text_keys[i] == text_keys[j]) for j in range(N)] for i in range(N)
-    ]
-    text_weight = [
-        [
-            0.0
-            if hard_text_keys[e] == text_keys[i] or hard_text_images[e] == image_keys[i]
-            else float(text_weights[i, e])
-            for e in range(4)
-        ]
-        for i in range(N)
-    ]
-    image_weight = [[0.0 if hard_image_keys[e] == image_keys[i] else 1.0 for e in range(3)] for i in range(N)]
-    slow = 0.5 * (
-        slow_direction(image, text, scale, equal, hard_text, text_weight)
-        + slow_direction(text, image, scale, equal, hard_image, image_weight)
-    )
-    torch.testing.assert_close(fast, slow, rtol=1e-12, atol=1e-12)
-    leaves = (image, text, hard_text, hard_image, scale)
-    for ours, theirs in zip(gradients(fast, *leaves), gradients(slow, *leaves), strict=True):
-        torch.testing.assert_close(ours, theirs, rtol=1e-10, atol=1e-12)
-        assert torch.isfinite(ours).all()
+    assert_same_loss_and_gradients(info_nce(batch.features, scale), slow(batch.features, scale), (*batch.leaves, scale))
 
 
 def test_gradients_pass_the_numerical_check() -> None:
