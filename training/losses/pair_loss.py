@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from typing import Protocol
 
 from torch import Tensor
 
+from twinlens.training.losses.debiased import debiased_info_nce
 from twinlens.training.losses.info_nce import info_nce
 from twinlens.training.losses.pair_features import PairFeatures
+from twinlens.training.losses.ranking import ranking_loss
+from twinlens.training.losses.sigmoid import STARTING_BIAS, STARTING_LOG_SCALE, sigmoid_loss
 from twinlens.training.sections.loss import LossConfig
 
 
@@ -24,13 +28,30 @@ class PairLoss(Protocol):
         """
 
 
-def pair_loss_of(section: LossConfig) -> PairLoss:  # noqa: ARG001 - one name so far
+def pair_loss_of(section: LossConfig) -> PairLoss:
     """The loss that a configuration names."""
-    return _info_nce
+
+    def loss(features: PairFeatures, scale: Tensor, bias: Tensor | None) -> Tensor:
+        match section.name:
+            case "info_nce":
+                return info_nce(features, scale) + _untrained(bias)
+            case "debiased":
+                return debiased_info_nce(features, scale, tau_plus=section.tau_plus) + _untrained(bias)
+            case "ranking":
+                return ranking_loss(features, margin=section.margin) + _untrained(scale, bias)
+            case "sigmoid":
+                if bias is None:
+                    raise ValueError("the sigmoid loss needs a model with a bias: see starting_scale")
+                return sigmoid_loss(features, scale, bias, chunk_size=section.chunk_size)
+
+    return loss
 
 
-def _info_nce(features: PairFeatures, scale: Tensor, bias: Tensor | None) -> Tensor:
-    return info_nce(features, scale) + _untrained(bias)
+def starting_scale(section: LossConfig) -> tuple[float, float | None]:
+    """What a model from scratch starts from: the logarithm of the scale, and the bias; None: it has none."""
+    if section.name == "sigmoid":
+        return STARTING_LOG_SCALE, STARTING_BIAS
+    return math.log(1 / 0.07), None  # Radford et al. 2021, §2.5
 
 
 def _untrained(*parameters: Tensor | None) -> Tensor | float:
