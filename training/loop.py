@@ -9,7 +9,7 @@ import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import pytorch_lightning as pl
 import torch
@@ -17,9 +17,13 @@ from torch.utils.data import DataLoader, IterableDataset
 
 from twinlens.training.csv_rows import append_row
 from twinlens.training.errors import TrainingError
+from twinlens.training.loss_scaling import ScaledHalfPrecision
 from twinlens.training.modules.gather import mean_over_ranks
+from twinlens.training.precision import Precision
 from twinlens.training.progress import Report
 from twinlens.training.ranks import ALONE, Ranks
+from twinlens.training.step_guard import StepGuard
+from twinlens.training.waited_batches import WaitedBatches
 
 # Longest silence on a run whose reports are far apart.
 _SILENT_S = 10.0
@@ -30,12 +34,13 @@ def fit(
     batches: IterableDataset[Any],
     *,
     steps: int,
-    precision: Literal["fp32", "bf16"],
+    precision: Precision,
     log_every: int,
     metrics_csv: Path,
     progress: Report,
     threads: int | None = None,
     callbacks: Sequence[pl.Callback] = (),
+    guard: StepGuard | None = None,
     ranks: Ranks = ALONE,
     resume_from: Path | None = None,
 ) -> dict[str, float]:
@@ -45,12 +50,15 @@ def fit(
         method: Its `training_step` returns `{"loss": …, other names: …}`, all scalars.
         batches: Endless and ready: whole batches, in order.
         steps: Of the optimiser.
-        precision: `bf16` computes in bfloat16 and keeps weights and losses in fp32.
+        precision: `bf16` and `fp16` compute in that and keep weights and losses in fp32; `fp16` scales the loss.
         log_every: Write and report every so many steps, and at the last one.
-        metrics_csv: A row per report: step, seconds, samples_per_s, and every named value.
+        metrics_csv: A row per report: step, seconds, samples_per_s, the share of the time that was spent on waiting for
+            batches (data_wait), learning_rate (the largest of all groups), and every named value.
         progress: Called with each report; without values before the first step, and where a report is long in coming.
         threads: Of torch, on the CPU.
         callbacks: What else happens between steps.
+        guard: Skips steps that are not finite, and has its count in the reports; None: the first reported loss that is
+            not finite ends the run.
         ranks: The processes that share each batch; each is given its own part, gradients are averaged over them, and
             so are the values that are reported. The first one writes and reports.
         resume_from: A state that `Trainer.save_checkpoint` wrote; `batches` begin with the one after it.
@@ -67,7 +75,8 @@ def fit(
         raise TrainingError(f"{ranks.local_world_size} processes were started for {gpus} GPU(s): start one for each")
     if threads is not None:
         torch.set_num_threads(threads)
-    log = _MetricsLog(steps, log_every, metrics_csv, progress, ranks)
+    waited = WaitedBatches(batches)
+    log = _MetricsLog(steps, log_every, metrics_csv, progress, ranks, waited, guard)
     with _quiet(), _within_memory():
         trainer = pl.Trainer(
             accelerator="auto",
@@ -75,29 +84,49 @@ def fit(
             num_nodes=ranks.nodes,
             strategy="auto" if ranks == ALONE else "ddp",
             max_steps=steps,
-            precision="bf16-mixed" if precision == "bf16" else "32-true",
+            **_arithmetic(precision),
             logger=False,
             enable_checkpointing=False,
             enable_progress_bar=False,
             enable_model_summary=False,
             use_distributed_sampler=False,
-            callbacks=[log, _OwnDraws(ranks), *callbacks],
+            callbacks=[*([] if guard is None else [guard]), log, _OwnDraws(ranks), *callbacks],
         )
         # No worker processes: the batches are cut from one array in memory, and the cores belong to the towers.
-        loader = DataLoader(batches, batch_size=None, num_workers=0)
+        loader = DataLoader(waited, batch_size=None, num_workers=0)
         trainer.fit(method, loader, ckpt_path=resume_from, weights_only=True)
     return log.last
 
 
+def _arithmetic(precision: Precision) -> dict[str, Any]:
+    """What Lightning's trainer is to be given for it."""
+    if precision == "fp16":
+        return {"plugins": [ScaledHalfPrecision("cuda" if torch.cuda.is_available() else "cpu")]}
+    return {"precision": "bf16-mixed" if precision == "bf16" else "32-true"}
+
+
 class _MetricsLog(pl.Callback):
-    def __init__(self, steps: int, every: int, path: Path, progress: Report, ranks: Ranks) -> None:
+    def __init__(
+        self,
+        steps: int,
+        every: int,
+        path: Path,
+        progress: Report,
+        ranks: Ranks,
+        waited: WaitedBatches,
+        guard: StepGuard | None,
+    ) -> None:
         self._steps = steps
         self._every = every
         self._path = path
         self._progress = progress
         self._ranks = ranks
+        self._waited = waited
+        self._guard = guard
         self._seen = 0
         self._since = 0
+        self._since_waited_s = 0.0
+        self._learning_rate = 0.0
         self._start_s = self._tick_s = time.perf_counter()
         self._before_s = 0.0
         self._told_s: float | None = None
@@ -113,6 +142,7 @@ class _MetricsLog(pl.Callback):
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:  # noqa: ARG002
         self._tick_s = time.perf_counter()
         self._start_s = self._tick_s - self._before_s
+        self._since_waited_s = self._waited.waited_s
 
     def on_train_batch_start(
         self,
@@ -121,6 +151,8 @@ class _MetricsLog(pl.Callback):
         batch: Any,  # noqa: ARG002
         batch_idx: int,  # noqa: ARG002
     ) -> None:
+        # Only here: when the step has ended, the schedule has moved on.
+        self._learning_rate = max(group["lr"] for group in trainer.optimizers[0].param_groups)
         if self._told_s is None:
             self._tell(trainer.global_step, {})
 
@@ -141,12 +173,21 @@ class _MetricsLog(pl.Callback):
         # Reading a value waits for the device, so it happens here only.
         mean = mean_over_ranks(torch.stack([value.detach().float().to(pl_module.device) for value in outputs.values()]))
         values = dict(zip(outputs, mean.tolist(), strict=True))
-        if not math.isfinite(values["loss"]):
+        if self._guard is None and not math.isfinite(values["loss"]):
             raise TrainingError(f"the loss is {values['loss']} at step {step}: lower learning_rate or use fp32")
         now_s = time.perf_counter()
-        rate = (self._seen - self._since) / max(1e-9, now_s - self._tick_s)
-        self._tick_s, self._since = now_s, self._seen
-        row = {"step": float(step), "seconds": now_s - self._start_s, "samples_per_s": rate, **values}
+        lasted_s = max(1e-9, now_s - self._tick_s)
+        row = {
+            "step": float(step),
+            "seconds": now_s - self._start_s,
+            "samples_per_s": (self._seen - self._since) / lasted_s,
+            "data_wait": min(1.0, (self._waited.waited_s - self._since_waited_s) / lasted_s),
+            "learning_rate": self._learning_rate,
+            **values,
+        }
+        if self._guard is not None:
+            row["skipped"] = float(self._guard.skipped)
+        self._tick_s, self._since, self._since_waited_s = now_s, self._seen, self._waited.waited_s
         self.last = row
         if self._ranks.is_first:
             append_row(self._path, row)

@@ -6,8 +6,10 @@ from typing import Literal
 
 import torch
 
+Precision = Literal["fp32", "bf16", "fp16"]
 
-def precision_of(asked: Literal["auto", "fp32", "bf16"]) -> Literal["fp32", "bf16"]:
+
+def precision_of(asked: Literal["auto"] | Precision) -> Precision:
     """`auto` is bf16 where the processor computes in it, for elsewhere it is emulated and slow."""
     if asked != "auto":
         return asked

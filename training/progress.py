@@ -52,9 +52,11 @@ def lines_or_bar(title: str, steps: int) -> Iterator[Report]:
         TextColumn("{task.fields[values]}"),
     )
     with Progress(*columns, console=Console(stderr=True)) as bar:
-        task = bar.add_task(title, total=steps, values="")
+        task = bar.add_task(title, total=steps, values="", start=False)
 
         def update(step: int, values: dict[str, float]) -> None:
+            if not bar.tasks[task].started:  # a resumed run has done the steps before at no pace of its own
+                bar.reset(task, completed=step)
             bar.update(task, completed=step)
             if values:  # the last ones stay in view
                 bar.update(task, values=spoken(values))
@@ -72,7 +74,20 @@ def _left(seconds: float) -> str:
 
 def spoken(values: dict[str, float]) -> str:
     """The values a person looks at, shortly."""
-    shown = {name: value for name, value in values.items() if name not in {"step", "seconds"}}
-    return ", ".join(
-        f"{value:.0f} samples/s" if name == "samples_per_s" else f"{name} {value:.3f}" for name, value in shown.items()
-    )
+    return ", ".join(part for part in map(_spoken, values, values.values()) if part)
+
+
+def _spoken(name: str, value: float) -> str:
+    match name:
+        case "step" | "seconds":
+            return ""
+        case "samples_per_s":
+            return f"{value:.0f} samples/s"
+        case "data_wait":
+            return f"{100 * value:.0f} % waiting for data"
+        case "learning_rate":
+            return f"rate {value:.3g}"
+        case "skipped":
+            return f"{value:.0f} steps skipped" if value else ""
+        case _:
+            return f"{name} {value:.3f}"

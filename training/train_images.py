@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,8 +13,8 @@ import torch
 from twinlens.training.augment.augmenter import Augmenter
 from twinlens.training.data.picture_batches import PictureBatches
 from twinlens.training.data.picture_set import UNLABELLED, PictureSet
-from twinlens.training.errors import CheckpointError, ConfigError, first_line
-from twinlens.training.evaluation.curves import curves_of, draw_curves
+from twinlens.training.errors import ConfigError, first_line
+from twinlens.training.evaluation.curves import write_curves
 from twinlens.training.evaluation.knn_callback import KnnCallback
 from twinlens.training.image_checkpoint import save_image_checkpoint
 from twinlens.training.image_config import ImageTrainConfig
@@ -40,7 +40,7 @@ from twinlens.training.modules.global_batch_norm import share_batch_norm
 from twinlens.training.precision import precision_of
 from twinlens.training.progress import Report, Say, silent
 from twinlens.training.ranks import Ranks, launched_ranks
-from twinlens.training.run_files import CHECKPOINT_FILE, CURVES_FILE, EVALUATIONS_FILE, METRICS_FILE, STATE_FILE
+from twinlens.training.run_files import CHECKPOINT_FILE, EVALUATIONS_FILE, METRICS_FILE, STATE_FILE
 from twinlens.training.run_folder import cut_tables, run_folder
 from twinlens.training.run_records import write_records
 from twinlens.training.run_state import RunIdentity, RunState, discard_state, read_state
@@ -117,7 +117,7 @@ def train_images(
             meta = meta_of_run(config, run.pictures, run.plan, seen)
             save_image_checkpoint(checkpoint, spec_of(config), run.method.exported(), meta)
             discard_state(out / STATE_FILE)
-            _draw(out)
+            write_curves(out)
     return ImageTrainResult(
         checkpoint,
         pictures=len(run.pictures),
@@ -207,19 +207,6 @@ def _write_records(out: Path, config: ImageTrainConfig, pictures: PictureSet) ->
             "unreadable": pictures.unreadable,
         },
     )
-
-
-def _draw(out: Path) -> None:
-    curves = curves_of(out)
-    if not curves:
-        return
-    path = out / CURVES_FILE
-    try:
-        path.write_bytes(draw_curves({out.name: curves}))
-    except OSError as error:
-        with suppress(OSError):
-            path.unlink(missing_ok=True)
-        raise CheckpointError(f"cannot write {path}: {error.strerror or error}; the checkpoint is written") from error
 
 
 def _knn(config: ImageTrainConfig, pictures: PictureSet, out: Path, plan: RunPlan) -> KnnCallback | None:

@@ -7,7 +7,7 @@ import torch
 
 from twinlens.training import progress
 from twinlens.training.opening_line import opening_line
-from twinlens.training.progress import lines_or_bar
+from twinlens.training.progress import lines_or_bar, spoken
 from twinlens.training.ranks import Ranks
 
 
@@ -92,3 +92,9 @@ def test_the_opening_line_names_the_device(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "NVIDIA Any")
     assert line().startswith("byol on NVIDIA Any, fp32: ")
+
+
+def test_a_report_is_spoken_shortly() -> None:
+    row = {"step": 20, "seconds": 3, "samples_per_s": 99.6, "data_wait": 0.034, "learning_rate": 2.5e-5, "loss": 2.5}
+    assert spoken({**row, "skipped": 0.0}) == "100 samples/s, 3 % waiting for data, rate 2.5e-05, loss 2.500"
+    assert spoken({"loss": 2.5, "skipped": 2.0}) == "loss 2.500, 2 steps skipped"

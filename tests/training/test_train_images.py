@@ -11,9 +11,9 @@ import torch
 
 from tests.support.drawn_pictures import write_classes
 from tests.support.small_image_runs import Reports, small_run
-from twinlens.training import train_images as module
 from twinlens.training.data.errors import DataError
 from twinlens.training.errors import CheckpointError, ConfigError, TrainingError
+from twinlens.training.evaluation import curves
 from twinlens.training.image_checkpoint import load_image_checkpoint
 from twinlens.training.image_config import ImageTrainConfig
 from twinlens.training.image_plan import load, plan_of
@@ -238,7 +238,7 @@ def test_curves_that_cannot_be_written_are_told_beside_the_checkpoint(
     def full(*_: object) -> bytes:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(module, "draw_curves", full)
+    monkeypatch.setattr(curves, "draw_curves", full)
     with pytest.raises(
         CheckpointError, match=r"cannot write .*/curves.png: No space left on device; the checkpoint is"
     ):

@@ -5,16 +5,20 @@ from __future__ import annotations
 import io
 import math
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from twinlens.training.csv_rows import read_columns
+from twinlens.training.errors import CheckpointError
 from twinlens.training.evaluation.embedding_map import COLOURS
-from twinlens.training.run_files import EVALUATIONS_FILE, METRICS_FILE
+from twinlens.training.run_files import CURVES_FILE, EVALUATIONS_FILE, METRICS_FILE
 
 # The tables of a run folder, in the order in which their columns are drawn.
 TABLES = (METRICS_FILE, EVALUATIONS_FILE)
-_NO_CURVES = {"step", "seconds", "samples_per_s"}
+_NO_CURVES = {"step", "seconds", "samples_per_s", "data_wait"}
+# Counts of what seldom happens: no panel for a flat line at the bottom.
+_CURVES_IF_ANY = {"skipped"}
 _LINES = ("-", "--", ":")
 
 
@@ -47,8 +51,31 @@ def curves_of(run: Path, along: str = "step") -> dict[str, Curve]:
             continue
         columns = read_columns(run / table)
         x = tuple(columns.get(along, ()))
-        found |= {name: Curve(x, tuple(y)) for name, y in columns.items() if name not in _NO_CURVES and x}
+        found |= {name: Curve(x, tuple(y)) for name, y in columns.items() if x and _is_drawn(name, y)}
     return found
+
+
+def _is_drawn(name: str, values: Sequence[float]) -> bool:
+    return name not in _NO_CURVES and (name not in _CURVES_IF_ANY or any(values))
+
+
+def write_curves(run: Path) -> None:
+    """Draws what is in a run's tables into its curves.png; nothing where there are no rows.
+
+    Raises:
+        DataError: if a table is no table of numbers.
+        CheckpointError: if the picture cannot be written; no part of it is left.
+    """
+    curves = curves_of(run)
+    if not curves:
+        return
+    path = run / CURVES_FILE
+    try:
+        path.write_bytes(draw_curves({run.name: curves}))
+    except OSError as error:
+        with suppress(OSError):
+            path.unlink(missing_ok=True)
+        raise CheckpointError(f"cannot write {path}: {error.strerror or error}; the checkpoint is written") from error
 
 
 def draw_curves(
