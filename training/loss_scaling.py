@@ -10,7 +10,7 @@ import torch
 from pytorch_lightning.plugins.precision import MixedPrecision
 
 
-class ScaledHalfPrecision(MixedPrecision):  # type: ignore[misc] - Lightning's class is Any to mypy
+class ScaledHalfPrecision(MixedPrecision):
     """Computes in float16, keeps weights in float32, scales the loss (Micikevicius et al. 2018, §3.2).
 
     Lightning's own leaves the scale on the gradients where the optimiser is a fused one, and computes in bfloat16 on
@@ -19,15 +19,16 @@ class ScaledHalfPrecision(MixedPrecision):  # type: ignore[misc] - Lightning's c
 
     def __init__(self, device: str) -> None:
         """Takes `cuda` or `cpu`."""
-        super().__init__("16-mixed", device, torch.amp.GradScaler(device))
+        self._scale = torch.amp.GradScaler(device)
+        super().__init__("16-mixed", device, self._scale)
 
-    def optimizer_step(
-        self, optimizer: torch.optim.Optimizer, model: pl.LightningModule, closure: Callable[[], Any], **kwargs: Any
+    def optimizer_step(  # type: ignore[override]
+        self, optimizer: Any, model: pl.LightningModule, closure: Callable[[], Any], **kwargs: Any
     ) -> Any:
         """Forward, backward, gradients to scale, what callbacks do with them, and the step, unless they overflowed."""
         closure()
-        self.scaler.unscale_(optimizer)
+        self._scale.unscale_(optimizer)
         self._after_closure(model, optimizer)
-        step = self.scaler.step(optimizer, **kwargs)
-        self.scaler.update()
+        step = self._scale.step(optimizer, **kwargs)
+        self._scale.update()
         return step
