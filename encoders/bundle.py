@@ -12,6 +12,7 @@ from twinlens.encoders.errors import BundleError
 from twinlens.encoders.manifest import (
     MANIFEST_NAME,
     SCHEMA_VERSION,
+    TRAINING_FILE,
     FileEntry,
     ImageTower,
     Manifest,
@@ -89,22 +90,24 @@ def parse_manifest(raw: bytes, where: str) -> Manifest:
         raise BundleError(msg) from error
 
 
-def verify_digests(path: str | Path, manifest: Manifest, *, called: str = "") -> None:
+def verify_digests(path: str | Path, manifest: Manifest, *, called: str = "", without_training: bool = False) -> None:
     """Checks that every listed file is there with the listed size and SHA-256, and that the graphs read no other.
 
     Args:
         path: The bundle's folder.
         manifest: Its manifest.
         called: What to call the bundle in messages where the folder says nothing to people.
+        without_training: Leave out what only training reads, as serving does: it may even be missing.
 
     Raises:
         BundleError: naming the first file that is not as it should be.
     """
     folder = Path(path)
+    entries = [entry for entry in manifest.files if not (without_training and entry.path == TRAINING_FILE)]
     try:
-        for entry in manifest.files:
+        for entry in entries:
             check_present(folder, entry)
-        for entry in manifest.files:
+        for entry in entries:
             _check_digest(folder, entry)
         for tower in (manifest.image, manifest.text):
             if tower is not None:

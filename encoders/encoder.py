@@ -91,7 +91,7 @@ class Encoder:
         files = tower_files(manifest)
         precisions = _precisions(folder, files, precision)
         if verify:
-            verify_digests(folder, manifest)
+            verify_digests(folder, manifest, without_training=True)
         towers: dict[Tower, TowerSession] = {}
         try:
             for name, runs in precisions.items():

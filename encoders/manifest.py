@@ -10,6 +10,9 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 SCHEMA_VERSION = 1
 MANIFEST_NAME = "bundle.json"
+# What training goes on from, where the bundle has it: listed and published like any file, but no server reads it, and
+# it is no part of the space.
+TRAINING_FILE = "checkpoint.pt"
 
 Precision = Literal["fp32", "fp16", "int8"]
 _LARGE = 1e6

@@ -15,13 +15,11 @@ from torch import nn
 
 from twinlens.encoders.manifest import Lineage, PreprocessSpec, TextSpec
 from twinlens.index.durable import sync
-from twinlens.training.errors import CheckpointError, ConfigError, first_line
+from twinlens.training.errors import CheckpointError, first_line
 from twinlens.training.finite import first_not_finite
 from twinlens.training.torch_file import NotATorchFile, is_plain, read_torch_file
 
 CHECKPOINT_FORMAT = 1
-# The least image tower that open_clip builds, where another one takes its place.
-_PLACEHOLDER = {"image_size": 1, "patch_size": 1, "layers": 1, "width": 1, "head_width": 1}
 
 
 @dataclass(frozen=True)
@@ -29,8 +27,8 @@ class DualEncoderSpec:
     """What a dual encoder is, apart from its weights.
 
     Attributes:
-        model_cfg: An open_clip model configuration (`embed_dim`, `vision_cfg`, `text_cfg`, …). Where `vision_cfg` has a
-            `backbone` (see `BackboneConfig`), that one stands in the place of open_clip's image tower.
+        model_cfg: An open_clip model configuration (`embed_dim`, `vision_cfg`, `text_cfg`, …). Where `vision_cfg` or
+            `text_cfg` describes a tower of another kind (see `towers.registry`), that one takes open_clip's place.
         preprocess: From decoded RGB to the image tower's input.
         text: From a string to the text tower's input.
         tokenizer_json: The text of the Hugging Face `tokenizers` file.
@@ -60,45 +58,17 @@ class CheckpointMeta:
 
 
 def build_model(spec: DualEncoderSpec) -> nn.Module:
-    """Builds the open_clip model of `spec` with fresh weights; nothing is downloaded.
+    """Builds the model of `spec` with fresh weights; nothing is downloaded.
 
     Returns:
-        An `open_clip.CLIP`, or an `open_clip.CustomTextCLIP` where the configuration asks for one. Both have
-        `encode_image(pixels_nchw)`, `encode_text(input_ids)`, `logit_scale` and (possibly None) `logit_bias`.
+        See `build_towers`.
 
     Raises:
-        CheckpointError: if open_clip cannot build this configuration.
+        CheckpointError: if it cannot be built.
     """
-    from open_clip.model import CLIP, CustomTextCLIP  # noqa: PLC0415 - pulls in timm: seconds
+    from twinlens.training.towers.build import build_towers  # noqa: PLC0415 - pulls in open_clip and timm: seconds
 
-    cfg: dict[str, Any] = json.loads(json.dumps(spec.model_cfg))
-    custom_text = bool(cfg.pop("custom_text", False)) or "hf_model_name" in cfg.get("text_cfg", {})
-    # The weights come from the checkpoint: pretrained parts would be downloaded only to be overwritten.
-    cfg.setdefault("vision_cfg", {})["timm_model_pretrained"] = False
-    cfg.setdefault("text_cfg", {})["hf_model_pretrained"] = False
-    tower = None
-    if "backbone" in cfg["vision_cfg"]:
-        tower = _backbone_tower(cfg, spec)
-        cfg["vision_cfg"] = _PLACEHOLDER
-    try:
-        model: nn.Module = (CustomTextCLIP if custom_text else CLIP)(**cfg)
-    except (TypeError, ValueError, KeyError, AssertionError, RuntimeError) as error:
-        raise CheckpointError(f"open_clip cannot build the model {spec.name!r}: {first_line(error)}") from error
-    if tower is not None:
-        model.visual = tower
-    return model
-
-
-def _backbone_tower(cfg: Mapping[str, Any], spec: DualEncoderSpec) -> nn.Module:
-    from twinlens.training.modules.backbone import build_backbone  # noqa: PLC0415 - only for these
-    from twinlens.training.modules.backbone_config import BackboneConfig  # noqa: PLC0415
-    from twinlens.training.modules.projected_backbone import ProjectedBackbone  # noqa: PLC0415
-
-    try:
-        backbone = build_backbone(BackboneConfig.model_validate(cfg["vision_cfg"]["backbone"]), spec.preprocess.size)
-        return ProjectedBackbone(backbone, int(cfg["embed_dim"]))
-    except (ConfigError, ValidationError, ValueError, TypeError, KeyError) as error:
-        raise CheckpointError(f"the image tower of {spec.name!r} cannot be built: {first_line(error)}") from error
+    return build_towers(spec.model_cfg, spec.preprocess, spec.text, spec.name)
 
 
 def save_checkpoint(path: Path, spec: DualEncoderSpec, model: nn.Module, meta: CheckpointMeta) -> None:

@@ -17,7 +17,7 @@ from twinlens.training.errors import ConfigError
 from twinlens.training.image_checkpoint import load_image_checkpoint
 from twinlens.training.modules.backbone import Backbone
 from twinlens.training.modules.positions import spread_positions
-from twinlens.training.run_checkpoint import checkpoint_of
+from twinlens.training.run_checkpoint import checkpoint_of, space_of
 from twinlens.training.sections.model import ModelConfig
 
 
@@ -79,11 +79,13 @@ class Parent:
         spec: What its model is.
         model: With its weights.
         step: Optimiser steps behind the weights.
+        space_id: Of the bundle that it came with; empty where it came from a run.
     """
 
     spec: DualEncoderSpec
     model: nn.Module
     step: int
+    space_id: str = ""
 
     @property
     def preprocess(self) -> PreprocessSpec:
@@ -103,8 +105,10 @@ def start_of(config: ModelConfig) -> Scratch | Parent:
         CheckpointError: if the checkpoint cannot be used.
     """
     if config.from_checkpoint is not None:
-        spec, model, meta = load_checkpoint(checkpoint_of(config.from_checkpoint))
-        return Parent(spec if config.name is None else dataclasses.replace(spec, name=config.name), model, meta.step)
+        checkpoint, space_id = checkpoint_of(config.from_checkpoint), space_of(config.from_checkpoint)
+        spec, model, meta = load_checkpoint(checkpoint)
+        spec = spec if config.name is None else dataclasses.replace(spec, name=config.name)
+        return Parent(spec, model, meta.step, space_id)
     model_cfg = config.config
     if model_cfg is None:
         import open_clip  # noqa: PLC0415 - seconds, and only for named models

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 import warnings
 import zipfile
 import zlib
@@ -36,7 +35,7 @@ def read_torch_file(path: Path, *, mapped: bool = False) -> Any:
             warnings.simplefilter("ignore", UserWarning)  # remarks about foreign pickles, which are refused below
             content = torch.load(path, map_location="cpu", weights_only=True, mmap=mapped)
         damaged = _first_damaged(path)
-    except (pickle.UnpicklingError, RuntimeError, EOFError, OSError, ValueError, KeyError) as error:
+    except Exception as error:  # damaged, it may raise anything
         reason, _, _ = first_line(error).partition(". ")  # torch goes on with advice
         raise NotATorchFile(reason) from error
     if damaged is not None:

@@ -21,7 +21,7 @@ def test_a_run_stands_for_its_checkpoint_and_a_file_for_itself(tmp_path: Path) -
 @pytest.mark.parametrize(
     ("files", "message"),
     [
-        (["bundle.json", "image.onnx"], "is a bundle; name the run that it was made of"),
+        (["bundle.json", "image.onnx"], "is a bundle without a checkpoint to train from: name the run"),
         (["config.json", "state.pt"], "yet: its run is under way, or was interrupted and ends with `train --resume`"),
         (["config.json", "metrics.csv"], "its run is under way, or ended before one was written; then train anew"),
         ([], r"no checkpoint at .*run/checkpoint\.pt"),

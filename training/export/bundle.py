@@ -6,7 +6,15 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from twinlens.encoders.manifest import ImageTower, Lineage, Manifest, ScoringRule, TextTower, TowerFiles
+from twinlens.encoders.manifest import (
+    TRAINING_FILE,
+    ImageTower,
+    Lineage,
+    Manifest,
+    ScoringRule,
+    TextTower,
+    TowerFiles,
+)
 from twinlens.encoders.parity import DEFAULT_PARITY_TEXTS, default_parity_images, write_parity
 from twinlens.encoders.publish import BundleDraft, publish
 from twinlens.training.export.destination import check_destination, room_beside
@@ -46,6 +54,7 @@ def publish_towers(
     about: About,
     destination: Path,
     progress: Callable[[str], None] = lambda _: None,
+    keep: Callable[[Path], object] | None = None,
 ) -> Manifest:
     """Exports, checks and publishes; nothing appears at `destination` unless every check passed.
 
@@ -58,6 +67,7 @@ def publish_towers(
         about: Name, version, scoring and lineage.
         destination: The bundle's folder: new, empty, or holding a bundle of the same `space_id`.
         progress: Told, in one line, when a stage of a minute or more begins.
+        keep: Writes the checkpoint that training goes on from to the path it is given; None: the bundle has none.
 
     Returns:
         The manifest as published.
@@ -83,6 +93,8 @@ def publish_towers(
         if len(dimensions) != 1:
             raise ExportError(f"both towers need the same dimension, got {sorted(dimensions)}")
         progress("checking and publishing the bundle")
+        if keep is not None:
+            keep(staging / TRAINING_FILE)
         write_parity(staging / "parity", images, texts, image_embeddings, text_embeddings)
         return publish(_draft(image, text, about, dimensions.pop()), staging, destination)
 

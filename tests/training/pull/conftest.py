@@ -24,7 +24,9 @@ class Published:
         self.text: TextExport | None = None
         self.about: About | None = None
 
-    def __call__(self, image: ImageExport | None, text: TextExport | None, about: About, *_: object) -> Manifest:
+    def __call__(
+        self, image: ImageExport | None, text: TextExport | None, about: About, *_: object, **__: object
+    ) -> Manifest:
         self.image, self.text, self.about = image, text, about
         return None  # type: ignore[return-value]
 

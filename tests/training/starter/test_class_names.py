@@ -11,12 +11,12 @@ from twinlens.training.export.errors import ExportError
 from twinlens.training.starter.class_names import (
     CENTRING,
     TEMPERATURE,
-    ClassNameTower,
     embed_class_names,
     imagenet_class_names,
 )
 from twinlens.training.starter.minilm import load_minilm
 from twinlens.training.starter.packages import MINILM_TOKENIZER, MINILM_WEIGHTS, read_pinned
+from twinlens.training.towers.class_names import ClassNameTower
 
 
 class Given(nn.Module):
@@ -30,7 +30,7 @@ def test_a_picture_lies_at_the_mean_of_the_classes_weighted_by_softened_probabil
     generator = torch.Generator().manual_seed(0)
     logits = torch.randn(4, 200, generator=generator) * 3
     classes = torch.randn(200, 8, generator=generator)
-    found = ClassNameTower(Given(), classes)(logits)
+    found = ClassNameTower(Given(), classes, TEMPERATURE)(logits)
     for row, embedding in zip(logits.double(), found, strict=True):
         weights = [float(w) for w in torch.exp(row / TEMPERATURE) / torch.exp(row / TEMPERATURE).sum()]
         expected = sum(weight * each.double() for weight, each in zip(weights, classes, strict=True))
