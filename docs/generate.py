@@ -19,6 +19,7 @@ from twinlens.server.settings import Settings
 from twinlens.training.augment.recipe import AugmentRecipe, Blur, Jitter, SmallPictures, Solarize, ViewGroup
 from twinlens.training.image_config import ImageModelConfig, ImageRunConfig, KnnConfig, PicturesData, recipe_text
 from twinlens.training.methods.registry import IMAGE_METHODS, image_method
+from twinlens.training.sections.augment import PairAugmentConfig
 from twinlens.training.sections.data import CaptionsData, ScenesData
 from twinlens.training.sections.hard_negatives import HardNegativesConfig
 from twinlens.training.sections.loss import LossConfig
@@ -110,6 +111,7 @@ _CAPTIONS: Mapping[str, type[BaseModel]] = {
     "[model]": ModelConfig,
     "[train]": RunConfig,
     "[loss]": LossConfig,
+    "[augment]": PairAugmentConfig,
     "[hard_negatives]": HardNegativesConfig,
 }
 

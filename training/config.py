@@ -14,6 +14,7 @@ from pydantic import BaseModel, ValidationError
 from twinlens.training.config_layers import relative_to, with_settings
 from twinlens.training.errors import ConfigError
 from twinlens.training.known_keys import perhaps_key
+from twinlens.training.sections.augment import PairAugmentConfig
 from twinlens.training.sections.data import DataConfig
 from twinlens.training.sections.frozen import Frozen
 from twinlens.training.sections.hard_negatives import HardNegativesConfig
@@ -46,6 +47,7 @@ class TrainConfig(WholeConfig):
     model: ModelConfig
     train: RunConfig = RunConfig()
     loss: LossConfig = LossConfig()
+    augment: PairAugmentConfig | None = None
     hard_negatives: HardNegativesConfig | None = None
 
 
