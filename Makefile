@@ -67,8 +67,9 @@ $(VENV)/.demo: $(VENV)/.torch pyproject.toml constraints.txt
 $(VENV)/.dev: $(VENV)/.torch pyproject.toml constraints.txt
 	@echo "setting up $(VENV) for development (torch and its companions: a few minutes the first time)"
 	@$(INSTALL) --editable '.[dev]'
-	@# What the tests compare with. Without its command line: that needs a parser older than the one moto needs.
-	@$(INSTALL) --no-deps lightly==1.6.0
+	@# What the tests compare with. Without the command line of the one, which needs a parser older than moto's, and the
+	@# caption scores of the other, which bring Java.
+	@$(INSTALL) --no-deps lightly==1.6.0 clip-benchmark==1.6.2
 	@touch $(VENV)/.demo $@
 
 setup: $(VENV)/.dev
