@@ -10,16 +10,15 @@ from typing import Any
 import pytorch_lightning as pl
 from pydantic import ValidationError
 
-from twinlens.encoders.manifest import Lineage, PreprocessSpec
+from twinlens.encoders.manifest import Lineage
 from twinlens.training.checkpoint import CheckpointMeta, save_checkpoint
 from twinlens.training.config import TrainConfig, one_line
 from twinlens.training.config_layers import with_settings
 from twinlens.training.data.batches import HardShare, PairBatches
-from twinlens.training.data.captions import CaptionColumns, read_captions
 from twinlens.training.data.mined import MinedTable, tie
-from twinlens.training.data.pairs import Pairs, RawPairs, from_captions, from_scenes, tokenise
+from twinlens.training.data.pair_sources import load_pairs
+from twinlens.training.data.pairs import Pairs, tokenise
 from twinlens.training.data.picture_set import left_out
-from twinlens.training.data.scenes import SMALLEST, generate
 from twinlens.training.errors import ConfigError
 from twinlens.training.interruption import Interruption
 from twinlens.training.loop import fit
@@ -34,7 +33,7 @@ from twinlens.training.run_files import CHECKPOINT_FILE, CONFIG_FILE, METRICS_FI
 from twinlens.training.run_folder import cut_tables, run_folder
 from twinlens.training.run_records import PACKAGES, recorded_config, write_records
 from twinlens.training.run_state import RunIdentity, RunState, discard_state, read_state
-from twinlens.training.sections.data import CaptionsData, ScenesData
+from twinlens.training.sections.data import balance_power
 from twinlens.training.start import Parent, start_of
 from twinlens.training.versions import versions
 
@@ -114,7 +113,7 @@ def _train(
     pl.seed_everything(config.train.seed, verbose=False)
     start = start_of(config.model)
     mined = None if config.hard_negatives is None else read_manifest(config.hard_negatives.manifest)
-    raw = _load(config, start.preprocess, out)
+    raw = load_pairs(config.data, start.preprocess, spill=out)
     spec, model = start.build(raw.captions)
     pairs = tokenise(raw, spec.tokenizer_json, spec.text)
     table = None if mined is None else tie(mined, pairs)
@@ -206,25 +205,15 @@ def config_of_run(out: Path, settings: Sequence[str] = ()) -> TrainConfig:
         raise ConfigError(f"{out / CONFIG_FILE}: {one_line(error, TrainConfig)}") from None
 
 
-def _load(config: TrainConfig, preprocess: PreprocessSpec, out: Path) -> RawPairs:
-    data = config.data
-    if isinstance(data, ScenesData):
-        if preprocess.size < SMALLEST:
-            raise ConfigError(f"scenes need an image_size of at least {SMALLEST}, not {preprocess.size}")
-        return from_scenes(list(generate(data.count, data.seed, preprocess.size, start=data.start)))
-    assert isinstance(data, CaptionsData)  # noqa: S101 - for the type checker
-    columns = CaptionColumns(data.image_column, data.caption_column, data.id_column)
-    rows = read_captions(data.path, columns, images=data.images, limit=data.limit)
-    return from_captions(
-        rows,
-        preprocess,
-        max_unreadable_share=data.max_unreadable_share,
-        root=data.images or data.path.parent,
-        spill=out,
-    )
-
-
 def _batches(config: TrainConfig, pairs: Pairs, table: MinedTable | None, start: int) -> PairBatches:
     hard = config.hard_negatives
     share = None if hard is None else HardShare(hard.texts_per_anchor, hard.images_per_anchor, hard.pairs_per_anchor)
-    return PairBatches(pairs, config.train.batch_size, config.train.seed, mined=table, share=share, start=start)
+    return PairBatches(
+        pairs,
+        config.train.batch_size,
+        config.train.seed,
+        mined=table,
+        share=share,
+        start=start,
+        balance=balance_power(config.data),
+    )

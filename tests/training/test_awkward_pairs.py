@@ -68,7 +68,7 @@ def row_of_picture(batch: Batch, pairs: Pairs, place: int) -> int:
     """Which pair stands at a place of the batch, told by its picture and caption."""
     for row in range(len(pairs)):
         same_picture = np.array_equal(batch.pixels_nhwc[place].numpy(), pairs.pixels_nhwc[pairs.slots[row]])
-        if same_picture and np.array_equal(batch.token_ids_nl[place].numpy(), pairs.token_ids_nl[row]):
+        if same_picture and np.array_equal(batch.token_ids_nl[place].numpy(), pairs.token_ids_ml[row]):
             return row
     raise AssertionError("the batch holds a pair that the data does not")
 

@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+import dataclasses
 from itertools import islice
 
 import numpy as np
 import pytest
 import torch
 
+from twinlens.encoders.tokenise import TextTokenizer
 from twinlens.training.checkpoint import DualEncoderSpec
 from twinlens.training.data.batches import Batch, HardShare, PairBatches
 from twinlens.training.data.errors import DataError
@@ -29,7 +31,7 @@ def rows(batch: Batch, pairs: Pairs) -> list[int]:
 
 def text_rows(batch: Batch, pairs: Pairs) -> list[int]:
     """The same by their unique captions."""
-    row_of = {ids.tobytes(): row for row, ids in enumerate(pairs.token_ids_nl)}
+    row_of = {ids.tobytes(): row for row, ids in enumerate(pairs.token_ids_ml[: len(pairs)])}
     assert len(row_of) == len(pairs)
     return [row_of[ids.numpy().tobytes()] for ids in batch.token_ids_nl]
 
@@ -45,7 +47,7 @@ def test_batches_have_their_size_and_pictures_meet_their_captions(pairs: Pairs, 
         assert batch.pairs == len(batch.pixels_nhwc) == len(batch.token_ids_nl) == 8
         for k, row in enumerate(rows(batch, pairs)):
             assert np.array_equal(batch.pixels_nhwc[k].numpy(), np.asarray(scenes[row].image))
-            assert np.array_equal(batch.token_ids_nl[k].numpy(), pairs.token_ids_nl[row])
+            assert np.array_equal(batch.token_ids_nl[k].numpy(), pairs.token_ids_ml[row])
 
 
 def test_every_pair_is_seen_equally_often_and_never_twice_in_a_batch(pairs: Pairs) -> None:
@@ -112,6 +114,80 @@ def test_a_manifest_of_other_data_is_refused(pairs: Pairs) -> None:
         tie(mined(("a", "b", "text")), pairs)
     with pytest.raises(DataError, match="holds no rows"):
         tie(MinedNegatives([], [], [], [], [], [], [], "s"), pairs)
+
+
+def test_each_epoch_shows_another_caption_of_a_picture(scenes: list[Scene], tiny_spec: DualEncoderSpec) -> None:
+    raw = from_scenes(scenes[:6])
+    # Pictures 0 and 1 have three captions each, of which one is the same.
+    starts, counts = np.array([0, 2, 5, 6, 7, 8]), np.array([3, 3, 1, 1, 1, 1])
+    listed = dataclasses.replace(
+        raw.listed,
+        captions=tuple("abcdefghi"),
+        caption_ids=tuple("abcdefghi"),
+        first_captions=starts,
+        caption_counts=counts,
+    )
+    pairs = tokenise(dataclasses.replace(raw, listed=listed), tiny_spec.tokenizer_json, tiny_spec.text)
+    shown: list[list[int]] = [[] for _ in range(6)]
+    row_of = {ids.tobytes(): row for row, ids in enumerate(pairs.token_ids_ml)}
+    for batch in islice(PairBatches(pairs, 6, seed=0), 6):
+        order = rows(batch, pairs)
+        for row, ids in zip(order, batch.token_ids_nl, strict=True):
+            shown[row].append(row_of[ids.numpy().tobytes()])
+        zero, one = order.index(0), order.index(1)
+        # They are equals only where one is shown with what the other is known to have.
+        assert bool(batch.equal_texts[zero, one]) == (shown[0][-1] == 2 or shown[1][-1] == 2)
+    assert all(
+        sorted(shown[row][:3]) == sorted(shown[row][3:]) == [starts[row] + k for k in range(3)] for row in (0, 1)
+    )
+    assert {len(set(shown[row])) for row in range(2, 6)} == {1}
+
+
+def test_captions_shared_by_several_pairs_are_right_for_all_of_them(
+    scenes: list[Scene], tiny_spec: DualEncoderSpec
+) -> None:
+    raw = from_scenes(scenes[:5])
+    listed = dataclasses.replace(
+        raw.listed,
+        captions=("a dog", "one dog", "a cat", "one cat"),
+        caption_ids=(),
+        first_captions=np.array([0, 0, 2, 2, 2]),
+        caption_counts=np.full(5, 2),
+    )
+    pairs = tokenise(dataclasses.replace(raw, listed=listed), tiny_spec.tokenizer_json, tiny_spec.text)
+    assert pairs.text_keys[:4].tolist() == [0, 0, 1, 1]
+    assert pairs.classes.tolist() == [0, 0, 1, 1, 1]
+    for batch in islice(PairBatches(pairs, 5, seed=0), 4):
+        dog = torch.tensor([row < 2 for row in rows(batch, pairs)])
+        assert torch.equal(batch.equal_texts, dog[:, None] == dog[None, :])
+
+
+def test_wrong_captions_of_a_pair_are_there_to_be_drawn(scenes: list[Scene], tiny_spec: DualEncoderSpec) -> None:
+    pairs = tokenise(from_scenes(scenes[:20]), tiny_spec.tokenizer_json, tiny_spec.text)
+    tokens = TextTokenizer(tiny_spec.tokenizer_json.encode(), tiny_spec.text)
+    for row, scene in enumerate(scenes[:20]):
+        expected = [tokens(text).ids for text in scene.negatives.values()]
+        found = [pairs.token_ids_ml[k] for k in pairs.wrong_texts[row] if k >= 0]
+        assert [tuple(ids[ids != tiny_spec.text.pad_id]) for ids in found] == expected
+    table = MinedTable(pairs.wrong_texts, np.full((20, 0), -1), 0)
+    batch = next(iter(PairBatches(pairs, 4, seed=0, mined=table, share=HardShare(3))))
+    assert len(batch.token_ids_nl) > 8
+    assert not batch.equal_texts[:, 4:].all(dim=0).any()
+
+
+def test_weights_of_pairs_travel_with_their_batch(pairs: Pairs) -> None:
+    weighted = dataclasses.replace(pairs, weights=np.arange(20, dtype=np.float32))
+    batch = next(iter(PairBatches(weighted, 6, seed=0, rank=1, world_size=2)))
+    assert batch.weights is not None
+    assert batch.weights.tolist() == rows(batch, pairs)
+    assert next(iter(PairBatches(pairs, 6, seed=0))).weights is None
+
+
+def test_batches_are_numbered_from_where_they_start(pairs: Pairs) -> None:
+    whole, rest = PairBatches(pairs, 6, seed=0), PairBatches(pairs, 6, seed=0, start=3)
+    for one, other in zip(islice(whole, 3, 6), islice(rest, 3), strict=True):
+        assert one.number == other.number
+        assert rows(one, pairs) == rows(other, pairs)
 
 
 def test_ranks_cut_parts_of_one_batch(pairs: Pairs) -> None:

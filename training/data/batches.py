@@ -16,7 +16,8 @@ from torch.utils.data import IterableDataset
 from twinlens.training.data.equal_pairs import EqualPairs
 from twinlens.training.data.errors import DataError
 from twinlens.training.data.mined import MinedTable
-from twinlens.training.data.pairs import Pairs
+from twinlens.training.data.pair_order import CaptionChoice, PairOrder
+from twinlens.training.data.pairs import Pairs, pairs_of_captions
 
 _NONE = np.empty(0, dtype=np.int64)
 
@@ -37,6 +38,7 @@ class Batch:
         pairs: n.
         first: Own pair k is pair `first + k` of all.
         weights: How much each own pair counts, float32, shape (n,); None: all alike.
+        number: Of the batch in the run, from 0.
     """
 
     pixels_nhwc: Tensor
@@ -46,6 +48,7 @@ class Batch:
     pairs: int
     first: int = 0
     weights: Tensor | None = None
+    number: int = 0
 
     @property
     def samples(self) -> int:
@@ -74,11 +77,31 @@ class HardShare:
     pairs_per_anchor: int = 0
 
 
+@dataclass(frozen=True)
+class _Chosen:
+    """What a batch of all ranks holds.
+
+    Attributes:
+        rows: Its pairs.
+        shown: The captions that they are shown with, as rows of `Pairs.token_ids_ml`.
+        texts: Its extra captions, likewise.
+        images: The pairs whose pictures are its extra ones.
+        image_captions: A caption of each of those.
+    """
+
+    rows: NDArray[np.int64]
+    shown: NDArray[np.int64]
+    texts: NDArray[np.int64]
+    images: NDArray[np.int64]
+    image_captions: NDArray[np.int64]
+
+
 class PairBatches(IterableDataset[Batch]):
     """Walks through the pairs in a new order each epoch; what is left at its end opens the next batch.
 
-    So every pair is seen equally often (mined pairs come on top) and every batch has its full size. No pair comes
-    twice in one batch. All ranks draw the same batches, and each cuts its own part.
+    So every pair is seen equally often, unless classes are balanced (mined pairs come on top), and every batch has its
+    full size. No pair comes twice in one batch. A pair with several captions is shown with another each time. All ranks
+    draw the same batches, and each cuts its own part.
     """
 
     def __init__(
@@ -92,6 +115,7 @@ class PairBatches(IterableDataset[Batch]):
         start: int = 0,
         rank: int = 0,
         world_size: int = 1,
+        balance: float = 0.0,
     ) -> None:
         """Checks that the batches can teach something.
 
@@ -104,6 +128,7 @@ class PairBatches(IterableDataset[Batch]):
             start: The number of the first batch to give, from 0.
             rank: Whose part of each batch is given.
             world_size: How many ranks share a batch.
+            balance: The power by which large classes are seen less often; see `PairOrder`.
 
         Raises:
             DataError: if the batch has fewer than 2 pairs or more than there are, or the ranks cannot share it.
@@ -119,7 +144,9 @@ class PairBatches(IterableDataset[Batch]):
         if batch_size % world_size:
             raise DataError(f"batch_size {batch_size} is not a multiple of the {world_size} processes that share it")
         self._pairs = pairs
-        self._equals = EqualPairs(pairs.image_keys, pairs.text_keys)
+        self._equals = EqualPairs(pairs.image_keys, pairs.text_keys, pairs.first_captions, pairs.caption_counts)
+        self._pair_of = pairs_of_captions(pairs)
+        self._balance = balance
         self._batch_size = batch_size
         self._seed = seed
         self._mined = mined
@@ -131,32 +158,30 @@ class PairBatches(IterableDataset[Batch]):
     def __iter__(self) -> Iterator[Batch]:
         # What comes before the start is drawn, not cut: each choice depends on those before.
         for number, chosen in islice(enumerate(self._choices()), self._start, None):
-            yield self._batch(number, *chosen)
+            yield self._batch(number, chosen)
 
-    def _choices(self) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]]:
-        """For each batch of all ranks its pairs, its extra captions and its extra pictures, as rows."""
+    def _choices(self) -> Iterator[_Chosen]:
+        pairs = self._pairs
         rng = np.random.default_rng(self._seed)
-        waiting = _NONE
+        order = PairOrder(len(pairs), self._batch_size, rng, classes=pairs.classes, power=self._balance)
+        captions = CaptionChoice(pairs.first_captions, pairs.caption_counts, rng)
         while True:
-            if len(waiting) < self._batch_size:
-                fresh = rng.permutation(len(self._pairs))
-                # Those already waiting go to the end of the new epoch, so that none is twice in a batch.
-                fresh = np.concatenate([fresh[~np.isin(fresh, waiting)], fresh[np.isin(fresh, waiting)]])
-                waiting = np.concatenate([waiting, fresh])
-            if self._mined is None or self._share.pairs_per_anchor == 0:
-                rows, waiting = waiting[: self._batch_size], waiting[self._batch_size :]
-            else:
-                rows, waiting = self._with_mined_pairs(self._mined, waiting, rng)
+            rows = order.next_ones()
+            taken = len(rows)
+            if self._mined is not None and self._share.pairs_per_anchor:
+                rows, taken = self._with_mined_pairs(self._mined, rows, rng)
+            order.take(taken)
             texts = images = _NONE
+            shown = captions.advance(rows)
             if self._mined is not None:
                 texts = _draw(self._mined.texts[rows], self._share.texts_per_anchor, rng)
                 images = _draw(self._mined.images[rows], self._share.images_per_anchor, rng)
-            yield rows, texts, images
+            yield _Chosen(rows, shown, texts, images, captions.now(images))
 
     def _with_mined_pairs(
         self, mined: MinedTable, waiting: NDArray[np.int64], rng: np.random.Generator
-    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Takes waiting pairs with their mined ones until the batch is full; gives it and those still waiting."""
+    ) -> tuple[NDArray[np.int64], int]:
+        """Takes waiting pairs with their mined ones until the batch is full; gives it and how many were waiting."""
         count = self._share.pairs_per_anchor
         rows: dict[int, None] = {}
         taken = 0
@@ -165,28 +190,34 @@ class PairBatches(IterableDataset[Batch]):
                 break
             taken += 1
             rows[int(anchor)] = None
-            candidates = np.concatenate([mined.texts[anchor], mined.images[anchor]])
+            texts = mined.texts[anchor]
+            candidates = np.concatenate([self._pair_of[texts[texts >= 0]], mined.images[anchor]])
             candidates = np.unique(candidates[candidates >= 0])
             for row in rng.permutation(candidates)[:count]:
                 rows[int(row)] = None
-        return np.fromiter(rows, dtype=np.int64)[: self._batch_size], waiting[taken:]
+        return np.fromiter(rows, dtype=np.int64)[: self._batch_size], taken
 
-    def _batch(
-        self, number: int, rows: NDArray[np.int64], texts: NDArray[np.int64], images: NDArray[np.int64]
-    ) -> Batch:
+    def _batch(self, number: int, chosen: _Chosen) -> Batch:
         """This rank's part of batch `number`."""
         pairs = self._pairs
-        texts, images = self._shared(texts, number), self._shared(images, number)
-        own = self._own(rows)
-        own_texts = np.concatenate([own, self._own(texts)])
+        texts = self._shared(chosen.texts, number)
+        places = self._shared(np.arange(len(chosen.images)), number)
+        images, image_captions = chosen.images[places], chosen.image_captions[places]
+        own, shown = self._own(chosen.rows), self._own(chosen.shown)
+        own_texts = np.concatenate([shown, self._own(texts)])
         own_images = np.concatenate([own, self._own(images)])
+        equal = self._equals(own, shown, chosen.rows, chosen.shown)
+        equal_texts = self._equals(own, shown, self._pair_of[texts], texts)
+        equal_images = self._equals(own, shown, images, image_captions)
         return Batch(
             pixels_nhwc=torch.from_numpy(pairs.pixels_nhwc[pairs.slots[own_images]]),
-            token_ids_nl=torch.from_numpy(pairs.token_ids_nl[own_texts]),
-            equal_texts=torch.from_numpy(self._equals(own, np.concatenate([rows, texts]))),
-            equal_images=torch.from_numpy(self._equals(own, np.concatenate([rows, images]))),
+            token_ids_nl=torch.from_numpy(pairs.token_ids_ml[own_texts]),
+            equal_texts=torch.from_numpy(np.concatenate([equal, equal_texts], axis=1)),
+            equal_images=torch.from_numpy(np.concatenate([equal, equal_images], axis=1)),
             pairs=len(own),
             first=self._rank * len(own),
+            weights=None if pairs.weights is None else torch.from_numpy(pairs.weights[own]),
+            number=number,
         )
 
     def _shared(self, extra: NDArray[np.int64], number: int) -> NDArray[np.int64]:

@@ -8,17 +8,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from twinlens.training.data.errors import DataError
-from twinlens.training.data.pairs import Pairs
+from twinlens.training.data.pairs import Pairs, pairs_of_captions
 from twinlens.training.mining.manifest import MinedNegatives
 
 
 @dataclass(frozen=True)
 class MinedTable:
-    """For every pair, the pairs whose caption or picture is a hard negative; -1 fills the rows up.
+    """For every pair the captions and the pictures that are hard negatives; -1 fills the rows up.
 
     Attributes:
-        texts: Row numbers, shape (n, at most k captions).
-        images: Row numbers, shape (n, at most k pictures).
+        texts: Rows of `Pairs.token_ids_ml`, shape (n, at most k captions).
+        images: Pairs, shape (n, at most k pictures).
         unknown_rows: Rows of the manifest whose anchor or negative is not in the training data.
     """
 
@@ -36,11 +36,15 @@ def tie(mined: MinedNegatives, pairs: Pairs) -> MinedTable:
     if not len(mined):
         raise DataError("the hard-negative manifest holds no rows: mine with looser guards, or train without it")
     number = {identity: row for row, identity in enumerate(pairs.ids)}
+    text_of = dict(zip(pairs.ids, pairs.first_captions.tolist(), strict=True))
+    of = pairs_of_captions(pairs)
+    for row, identity in enumerate(pairs.caption_ids):
+        number[identity], text_of[identity] = int(of[row]), row
     found: dict[str, list[list[int]]] = {kind: [[] for _ in pairs.ids] for kind in ("text", "image")}
     unknown = 0
     for anchor, negative, kind in zip(mined.anchor_ids, mined.negative_ids, mined.kinds, strict=True):
         if anchor in number and negative in number:
-            found[kind][number[anchor]].append(number[negative])
+            found[kind][number[anchor]].append((text_of if kind == "text" else number)[negative])
         else:
             unknown += 1
     if unknown == len(mined):

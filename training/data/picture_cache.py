@@ -20,54 +20,11 @@ from twinlens.encoders.manifest import PreprocessSpec
 from twinlens.encoders.preprocess import fit
 from twinlens.training.data.bounded_map import bounded_map
 from twinlens.training.data.errors import DataError
-from twinlens.training.data.regular_file import read_regular
-from twinlens.training.data.unusable import refuse_too_many
 
 # Above this many bytes the array lives in a file and the operating system pages it.
 IN_MEMORY_BYTES = 2 << 30
 
 Item = TypeVar("Item")
-
-
-@dataclass(frozen=True)
-class PictureCache:
-    """Decoded pictures.
-
-    Attributes:
-        pixels_nhwc: uint8, shape (m, size, size, 3): what the image tower sees, before normalisation.
-        digests: SHA-256 of each file's bytes; equal digests name equal pictures.
-        slots: File to its row in `pixels_nhwc`; unreadable files are absent.
-        unreadable: File to the reason, in the order of reading.
-    """
-
-    pixels_nhwc: NDArray[np.uint8]
-    digests: tuple[str, ...]
-    slots: dict[Path, int]
-    unreadable: dict[Path, str]
-
-
-def decode_all(
-    files: Sequence[Path], spec: PreprocessSpec, *, max_unreadable_share: float, spill: Path | None = None
-) -> PictureCache:
-    """Reads and fits every file once.
-
-    Args:
-        files: Distinct files.
-        spec: The preprocessing; everything but normalisation happens here.
-        max_unreadable_share: See `refuse_too_many`.
-        spill: Folder of a file that holds the array where it is large, as long as it is in use; None: in memory.
-
-    Raises:
-        DataError: if there are no files, too many cannot be read, or `spill` has no room.
-    """
-    if not files:
-        raise DataError("there are no pictures to train on")
-    decoded = decode_each(files, read_regular, spec, spill=spill)
-    unreadable = {files[row]: reason for row, reason in decoded.unreadable.items()}
-    named = {str(file): reason for file, reason in unreadable.items()}
-    refuse_too_many(named, len(files), max_share=max_unreadable_share, key="data.max_unreadable_share")
-    slots = {files[row]: slot for slot, row in enumerate(decoded.rows)}
-    return PictureCache(decoded.pixels_nhwc, decoded.digests, slots, unreadable)
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,8 +15,8 @@ from twinlens.training.data.listed_pictures import (
     class_names_beside,
     problem_of_class,
 )
+from twinlens.training.data.parquet_rows import parquet_rows
 from twinlens.training.data.table_rows import TABLE_KINDS, lacks, table_rows
-from twinlens.training.errors import first_line
 
 LIST_KINDS = frozenset({*TABLE_KINDS, ".parquet"})
 
@@ -44,7 +44,10 @@ def list_table(path: Path, columns: PictureColumns | None = None, *, images: Pat
     """
     columns = columns or PictureColumns()
     root = images if images is not None else path.parent
-    rows = _parquet(path, columns) if path.suffix.lower() == ".parquet" else table_rows(path, what="list of pictures")
+    if path.suffix.lower() == ".parquet":
+        rows = parquet_rows(path, needed=[columns.image], wanted=[columns.label], what="list of pictures")
+    else:
+        rows = table_rows(path, what="list of pictures")
     listed: dict[str, ListedPicture] = {}
     labelled = columns.label == PictureColumns().label
     for number, row in rows:
@@ -62,10 +65,23 @@ def list_table(path: Path, columns: PictureColumns | None = None, *, images: Pat
 
 
 def _picture(row: Mapping[str, Any], columns: PictureColumns, path: Path, number: int, root: Path) -> ListedPicture:
-    value: Any = row.get(columns.image)
     label = _label(row.get(columns.label), columns, path, number)
+    name, data = picture_in(row, columns.image, path, number)
+    return ListedPicture(name, label, path if data is not None else root / name, data=data)
+
+
+def picture_in(row: Mapping[str, Any], column: str, path: Path, number: int) -> tuple[str, bytes | None]:
+    """What a row says of its picture.
+
+    Returns:
+        The path as written, and None; or where the row holds the picture itself, what to call it and its bytes.
+
+    Raises:
+        DataError: if the row has no picture, or something that is none.
+    """
+    value: Any = row.get(column)
     if value is None or value == "":
-        raise DataError(lacks(path, number, columns.image, row))
+        raise DataError(lacks(path, number, column, row))
     data = None
     if isinstance(value, dict):
         data, value = value.get("bytes"), value.get("path")
@@ -75,8 +91,8 @@ def _picture(row: Mapping[str, Any], columns: PictureColumns, path: Path, number
     elif isinstance(value, bytes):
         value, data = f"row {number}", value
     if not isinstance(value, str) or not isinstance(data, bytes | None):
-        raise DataError(f"{path}, line {number}: {columns.image} must be the path of a picture")
-    return ListedPicture(value, label, path if data is not None else root / value, data=data)
+        raise DataError(f"{path}, line {number}: {column} must be the path of a picture")
+    return value, data
 
 
 def _label(value: Any, columns: PictureColumns, path: Path, number: int) -> str | None:
@@ -88,26 +104,3 @@ def _label(value: Any, columns: PictureColumns, path: Path, number: int) -> str 
     if problem := problem_of_class(label):
         raise DataError(f"{path}, line {number}: {columns.label} {problem}")
     return known_label(label)
-
-
-def _parquet(path: Path, columns: PictureColumns) -> Iterator[tuple[int, Mapping[str, Any]]]:
-    import pyarrow as pa  # noqa: PLC0415 - only here
-    import pyarrow.parquet as pq  # noqa: PLC0415
-
-    if not path.is_file():
-        raise DataError(f"no list of pictures at {path}")
-    try:
-        with pq.ParquetFile(path) as file:
-            names = file.schema_arrow.names
-            if columns.image not in names:
-                raise DataError(f"{path} has no column {columns.image!r}; its columns are: {', '.join(names)}")
-            wanted = [name for name in (columns.image, columns.label) if name in names]
-            number = 0
-            for batch in file.iter_batches(batch_size=1024, columns=wanted):
-                for row in batch.to_pylist():
-                    number += 1
-                    yield number, row
-    except UnicodeDecodeError:
-        raise DataError(f"{path} holds a text that is not UTF-8") from None
-    except (pa.ArrowException, OSError) as error:
-        raise DataError(f"{path} is not a Parquet file we can read: {first_line(error)}") from None

@@ -19,9 +19,3 @@ def open_regular(path: Path) -> BinaryIO:
     if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):  # what it says of a folder is clear enough
         raise OSError(errno.EINVAL, "is a pipe or a device, not a file")
     return path.open("rb")
-
-
-def read_regular(path: Path) -> bytes:
-    """The bytes of a file; see `open_regular`."""
-    with open_regular(path) as file:
-        return file.read()

@@ -8,6 +8,8 @@ from pydantic import Field
 
 from twinlens.training.sections.frozen import Frozen, NamedPath
 
+Balance = Literal["none", "class"] | Annotated[float, Field(ge=0, le=1)]
+
 
 class ScenesData(Frozen):
     """Built-in captioned scenes, drawn before training starts.
@@ -25,8 +27,27 @@ class ScenesData(Frozen):
     start: int = Field(default=0, ge=0)
 
 
-class CaptionsData(Frozen):
-    """A JSONL, CSV or TSV file of pictures and captions.
+class _ManyPairs(Frozen):
+    """What all sources but scenes have.
+
+    Attributes:
+        captions_per_picture: `all`: each caption is a pair of its own, and an epoch shows all; `one`: each picture is a
+            pair, and an epoch shows it with one of its captions, the next with another.
+        balance: `none` takes pairs as they come, `class` each class equally often (a class is what has one label, or
+            without labels one caption); a number in between is the power by which large ones are seen less.
+        limit: Take the first so many pairs only.
+        max_unreadable_share: Stop when more than this share, and more than three pictures, cannot be read; 0: at the
+            first of them.
+    """
+
+    captions_per_picture: Literal["all", "one"] = "all"
+    balance: Balance = "none"
+    limit: int | None = Field(default=None, ge=1)
+    max_unreadable_share: float = Field(default=0.01, ge=0, le=1)
+
+
+class CaptionsData(_ManyPairs):
+    """A JSONL, CSV, TSV or Parquet file of pictures and captions.
 
     Attributes:
         source: `captions`.
@@ -35,9 +56,8 @@ class CaptionsData(Frozen):
         image_column: Of the file.
         caption_column: Of the file.
         id_column: Of the file, what mined negatives name a pair by; None: `id` where there is one, else the path.
-        limit: Take the first so many pairs only.
-        max_unreadable_share: Stop when more than this share, and more than three pictures, cannot be read; 0: at the
-            first of them.
+        wrong_caption_column: Of the file, captions that are false of the picture, for `[hard_negatives]`; None: none.
+        weight_column: Of the file, how much a pair counts in the loss; None: all alike.
     """
 
     source: Literal["captions"]
@@ -46,8 +66,14 @@ class CaptionsData(Frozen):
     image_column: str = "image"
     caption_column: str = "caption"
     id_column: str | None = None
-    limit: int | None = Field(default=None, ge=1)
-    max_unreadable_share: float = Field(default=0.01, ge=0, le=1)
+    wrong_caption_column: str | None = None
+    weight_column: str | None = None
 
 
 DataConfig = Annotated[ScenesData | CaptionsData, Field(discriminator="source")]
+
+
+def balance_power(data: DataConfig) -> float:
+    """What `balance` says as a power: 0 takes classes as they come, 1 equally often."""
+    balance = "none" if isinstance(data, ScenesData) else data.balance
+    return {"none": 0.0, "class": 1.0}[balance] if isinstance(balance, str) else balance
