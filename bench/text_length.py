@@ -31,6 +31,7 @@ from twinlens.encoders.manifest import ScoringRule
 from twinlens.training.export.bundle import About, publish_towers
 from twinlens.training.export.causal_text import CausalTextTower
 from twinlens.training.export.towers import TextExport, frozen
+from twinlens.training.modules.causal_text import EndToken
 from twinlens.training.tokenizers import clip_tokenizer
 
 WINDOW = 77
@@ -47,7 +48,7 @@ def export_both(folder: Path) -> None:
     tokenizer = clip_tokenizer(WINDOW)
     for name, padded in (("any", False), ("window", True)):
         spec = tokenizer.spec.model_copy(update={"pad_to_context": padded})
-        module = CausalTextTower(tower, "argmax", 0)
+        module = CausalTextTower(tower, EndToken("argmax"))
         text = TextExport(module, spec, tokenizer.json, reference=module)
         publish_towers(None, text, About(name, "1", ScoringRule()), folder / name)
 

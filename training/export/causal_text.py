@@ -19,7 +19,7 @@ class CausalTextTower(nn.Module):
 
     attn_mask: Tensor
 
-    def __init__(self, tower: Any, pool_type: str, eos_id: int) -> None:
+    def __init__(self, tower: Any, end: EndToken) -> None:
         """Takes the parts of `tower`, an `open_clip.CLIP` or `open_clip.transformer.TextTransformer`."""
         super().__init__()
         self.token_embedding: nn.Module = tower.token_embedding
@@ -29,7 +29,7 @@ class CausalTextTower(nn.Module):
         # A matrix, a linear layer, or nothing.
         self.text_projection: Tensor | nn.Module | None = tower.text_projection
         self.register_buffer("attn_mask", tower.attn_mask, persistent=False)
-        self._end = EndToken(pool_type, eos_id)
+        self._end = end
 
     def forward(self, input_ids: Tensor) -> Tensor:
         """Embeds ids, shape (n, l), to (n, d), not normalised."""

@@ -12,6 +12,7 @@ from twinlens.training.export.causal_text import CausalTextTower, CocaTextTower
 from twinlens.training.export.errors import ExportError
 from twinlens.training.export.fused_branches import fuse_branches
 from twinlens.training.export.towers import ImageExport, TextExport, frozen
+from twinlens.training.modules.causal_text import causal_tower
 
 
 class ImageTowerModule(nn.Module):
@@ -119,17 +120,10 @@ def any_length_text_tower(model: nn.Module, whole: nn.Module) -> nn.Module | Non
     tower: Any = getattr(model, "text", model)
     if type(tower).__name__ == "HFTextEncoder":
         return whole  # it masks padding by its id, and takes any length
-    if not isinstance(getattr(tower, "attn_mask", None), Tensor):
-        return None  # not causal: every token sees the padding behind it
-    if getattr(tower, "cls_emb", None) is not None:
+    if isinstance(getattr(tower, "attn_mask", None), Tensor) and getattr(tower, "cls_emb", None) is not None:
         return None if tower.correct_cls_mask else CocaTextTower(tower)
-    pool_type = str(getattr(model, "text_pool_type", "") or getattr(tower, "pool_type", ""))
-    if pool_type not in {"argmax", "eos"} or not hasattr(tower, "token_embedding"):
-        return None
-    eos_id = getattr(model, "text_eos_id", None) if tower is model else getattr(tower, "eos_id", None)
-    if pool_type == "eos" and eos_id is None:
-        return None
-    return CausalTextTower(tower, pool_type, eos_id or 0)
+    found = causal_tower(model)
+    return None if found is None else CausalTextTower(*found)
 
 
 def _embedding(output: Tensor | tuple[Tensor, ...]) -> Tensor:
