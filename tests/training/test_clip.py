@@ -20,6 +20,8 @@ from twinlens.training.losses.pair_loss import pair_loss_of
 from twinlens.training.methods.clip import Clip
 from twinlens.training.modules.dual_encoder import MAX_LOG_SCALE, DualEncoder
 from twinlens.training.optimiser import Schedule, adamw
+from twinlens.training.pair_augment import train_views
+from twinlens.training.sections.augment import PairAugmentConfig
 from twinlens.training.sections.loss import LossConfig
 
 INFO_NCE = pair_loss_of(LossConfig())
@@ -124,3 +126,17 @@ def pair_batch(tiny_spec: DualEncoderSpec) -> Callable[[int], Any]:
     scenes = from_scenes([make_scene(3, index, SIZE) for index in range(32)])
     pairs = tokenise(scenes, tiny_spec.tokenizer_json, tiny_spec.text)
     return lambda size: next(iter(PairBatches(pairs, size, seed=0)))
+
+
+def test_views_take_the_place_of_the_stored_pictures(towers: DualEncoder, tiny_spec: DualEncoderSpec) -> None:
+    raw = from_scenes([make_scene(1, number, SIZE) for number in range(6)])
+    batch = next(iter(PairBatches(tokenise(raw, tiny_spec.tokenizer_json, tiny_spec.text), 4, seed=0, start=3)))
+    method = Clip(towers, INFO_NCE, learning_rate=1e-3, weight_decay=0.0, schedule=Schedule(10, 1))
+    views = train_views(PairAugmentConfig(), tiny_spec.preprocess, seed=5)
+    assert views is not None
+    (expected,) = views(batch.pixels_nhwc, 3)
+    shown = dataclasses.replace(batch, pixels_nhwc=expected.permute(0, 2, 3, 1))
+    wanted = method.training_step(shown, 0)["loss"].item()
+    plain = method.training_step(batch, 0)["loss"].item()
+    method.augmenter = views
+    assert method.training_step(batch, 0)["loss"].item() == wanted != plain

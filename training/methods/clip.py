@@ -9,6 +9,7 @@ import pytorch_lightning as pl
 import torch
 from torch import Tensor, nn
 
+from twinlens.training.augment.augmenter import Augmenter
 from twinlens.training.cached_features import encode_in_chunks
 from twinlens.training.data.batches import Batch
 from twinlens.training.losses.batch_figures import batch_figures
@@ -28,6 +29,7 @@ class Clip(pl.LightningModule):
     Attributes:
         towers: What is trained.
         average: Their exponential moving average, where one is kept.
+        augmenter: Gives the pictures of a batch their views; set by the run. None: they go to the tower as they are.
     """
 
     def __init__(
@@ -58,6 +60,7 @@ class Clip(pl.LightningModule):
         self.towers = towers
         # In evaluation mode: it computes nothing during the run.
         self.average = None if ema_decay is None else MomentumNetwork(towers).eval()
+        self.augmenter: Augmenter | None = None
         self._loss = loss
         self._learning_rate = learning_rate
         self._weight_decay = weight_decay
@@ -74,7 +77,7 @@ class Clip(pl.LightningModule):
 
     def training_step(self, batch: Batch, batch_idx: int) -> dict[str, Tensor]:  # noqa: ARG002 - Lightning's signature
         """One step's losses by name; `loss` is the one to minimise, the others are for the log: see `batch_figures`."""
-        images = self._encoded(self._images, batch.pixels_nhwc)
+        images = self._encoded(self._images, self._shown(batch))
         texts = self._encoded(self._texts, batch.token_ids_nl)
         # Not in bfloat16: it would round a logit of 100 by up to 0.25.
         with torch.autocast(images.device.type, enabled=False):
@@ -82,6 +85,13 @@ class Clip(pl.LightningModule):
             scale = self.towers.scale()
             loss = self._loss(features, scale, self.towers.bias())
             return {"loss": loss, **batch_figures(features, scale)}
+
+    def _shown(self, batch: Batch) -> Tensor:
+        """Pictures as the tower takes them: see `DualEncoder.images`."""
+        if self.augmenter is None:
+            return batch.pixels_nhwc
+        (views,) = self.augmenter(batch.pixels_nhwc, batch.number)
+        return views.permute(0, 2, 3, 1)
 
     def _encoded(self, encode: Callable[[Tensor], Tensor], inputs: Tensor) -> Tensor:
         return encode_in_chunks(encode, inputs, self._chunk_size, modules=[self.towers])
