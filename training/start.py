@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import torch
 from pydantic import ValidationError
 from torch import nn
 
@@ -19,6 +20,7 @@ from twinlens.training.modules.backbone import Backbone
 from twinlens.training.modules.positions import spread_positions
 from twinlens.training.run_checkpoint import checkpoint_of, space_of
 from twinlens.training.sections.model import ModelConfig
+from twinlens.training.towers.two_towers import INITIAL_LOG_SCALE
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,8 +41,15 @@ class Scratch:
     step: int = 0
     backbone: Backbone | None = None
 
-    def build(self, captions: Sequence[str]) -> tuple[DualEncoderSpec, nn.Module]:
+    def build(
+        self, captions: Sequence[str], *, log_scale: float = INITIAL_LOG_SCALE, bias: float | None = None
+    ) -> tuple[DualEncoderSpec, nn.Module]:
         """Learns the vocabulary, then builds towers of its size.
+
+        Args:
+            captions: Of the data.
+            log_scale: Logarithm of the factor on cosines to start with.
+            bias: Of the logits to start with, where the loss has one; None: the model has none.
 
         Raises:
             ConfigError: if `position_std` does not fit the architecture, or the context has no usable length.
@@ -51,8 +60,13 @@ class Scratch:
         text_cfg = {"context_length": 77, **self.model_cfg["text_cfg"], "vocab_size": size}
         if text_cfg.get("pool_type") == "eos":
             text_cfg["eos_id"] = size - 1
-        # The softmax loss trains no bias; a model that has one would be taken for SigLIP's when it is exported.
-        model_cfg = {**self.model_cfg, "text_cfg": text_cfg, "init_logit_bias": None}
+        # The loss decides: a model with a bias that was not trained would be taken for SigLIP's when it is exported.
+        model_cfg = {
+            **self.model_cfg,
+            "text_cfg": text_cfg,
+            "init_logit_scale": log_scale,
+            "init_logit_bias": bias,
+        }
         try:
             text = TextSpec(
                 context_length=text_cfg["context_length"], pad_id=0, pad_to_context=True, attention_mask=False
@@ -92,9 +106,31 @@ class Parent:
         """The checkpoint's."""
         return self.spec.preprocess
 
-    def build(self, captions: Sequence[str]) -> tuple[DualEncoderSpec, nn.Module]:  # noqa: ARG002 - it has its words
-        """The model as it is, in training mode: Lightning leaves the mode to us."""
-        return self.spec, self.model.train()
+    def build(
+        self,
+        captions: Sequence[str],  # noqa: ARG002 - it has its words
+        *,
+        log_scale: float = INITIAL_LOG_SCALE,
+        bias: float | None = None,
+    ) -> tuple[DualEncoderSpec, nn.Module]:
+        """The model in training mode: Lightning leaves the mode to us.
+
+        It goes on with its own scale and bias, unless the loss wants a bias and it has none, or the other way round.
+
+        Args:
+            captions: Of the data.
+            log_scale: What it starts with where the loss is of the other kind.
+            bias: Likewise; None: the loss has none.
+        """
+        model: Any = self.model.train()
+        own = getattr(model, "logit_bias", None)
+        if (own is None) == (bias is None):
+            return self.spec, model
+        shape = model.logit_scale.shape
+        model.logit_scale = nn.Parameter(torch.full(shape, log_scale))
+        model.logit_bias = None if bias is None else nn.Parameter(torch.full(shape, bias))
+        model_cfg = {**self.spec.model_cfg, "init_logit_scale": log_scale, "init_logit_bias": bias}
+        return dataclasses.replace(self.spec, model_cfg=model_cfg), model
 
 
 def start_of(config: ModelConfig) -> Scratch | Parent:

@@ -17,6 +17,7 @@ class ClassNamesConfig(BaseModel):
         timm: The classifier's name in timm.
         classes: How many it tells apart.
         temperature: Its logits are divided by it.
+        residual: Whether a projection of the classifier's features is added.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
@@ -24,6 +25,7 @@ class ClassNamesConfig(BaseModel):
     timm: str
     classes: int = Field(ge=1)
     temperature: float = Field(gt=0)
+    residual: bool = False
 
 
 class ClassNameTower(nn.Module):
@@ -34,7 +36,9 @@ class ClassNameTower(nn.Module):
 
     Attributes:
         classifier: Pixels to logits.
-        class_embeddings: Of the names, shape (classes, d).
+        class_embeddings: Of the names, shape (classes, d); they are the text tower's and are not trained.
+        residual: The classifier's pooled features to what is added to the embedding; None: nothing is. It starts at
+            zero, so that the vectors are the old ones until it is trained; what the classes have no name for goes here.
     """
 
     class_embeddings: Tensor
@@ -42,14 +46,36 @@ class ClassNameTower(nn.Module):
     def __init__(self, classifier: nn.Module, class_embeddings: Tensor, temperature: float) -> None:
         """Takes a classifier with logits (n, c) and the embeddings of its classes, shape (c, d)."""
         super().__init__()
-        self.classifier = classifier
+        self.classifier: Any = classifier
         self.register_buffer("class_embeddings", class_embeddings)
+        self.residual: nn.Linear | None = None
         self._temperature = temperature
+
+    def add_residual(self) -> None:
+        """Gives the tower a `residual` of zeros, where it has none.
+
+        Raises:
+            ValueError: if the classifier does not tell its features from its logits.
+        """
+        if self.residual is not None:
+            return
+        last = getattr(self.classifier, "get_classifier", lambda: None)()
+        if not isinstance(last, nn.Linear):
+            msg = "its classifier has no linear last layer, whose input a residual could take"
+            raise ValueError(msg)  # noqa: TRY004 - of a description, like all that is wrong with one
+        self.residual = nn.Linear(last.in_features, self.class_embeddings.shape[1], bias=False)
+        nn.init.zeros_(self.residual.weight)
 
     def forward(self, pixels: Tensor) -> Tensor:
         """Embeds pixels, shape (n, 3, s, s), to (n, d), not normalised."""
-        probabilities = F.softmax(self.classifier(pixels) / self._temperature, dim=-1)
-        embeddings: Tensor = probabilities @ self.class_embeddings
+        if self.residual is None:
+            return self._of_classes(self.classifier(pixels))
+        features = self.classifier.forward_head(self.classifier.forward_features(pixels), pre_logits=True)
+        embeddings: Tensor = self._of_classes(self.classifier.get_classifier()(features)) + self.residual(features)
+        return embeddings
+
+    def _of_classes(self, logits: Tensor) -> Tensor:
+        embeddings: Tensor = F.softmax(logits / self._temperature, dim=-1) @ self.class_embeddings
         return embeddings
 
 
@@ -69,4 +95,7 @@ def build_class_names(described: Any, embed_dim: int) -> ClassNameTower:
     if not timm.is_model(config.timm):
         raise ValueError(f"timm has no model {config.timm!r}")
     classifier: nn.Module = timm.create_model(config.timm, pretrained=False, num_classes=config.classes)
-    return ClassNameTower(classifier, torch.zeros(config.classes, embed_dim), config.temperature)
+    tower = ClassNameTower(classifier, torch.zeros(config.classes, embed_dim), config.temperature)
+    if config.residual:
+        tower.add_residual()
+    return tower
