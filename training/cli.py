@@ -15,13 +15,13 @@ from twinlens.training.command_line import for_people, named_path, say
 from twinlens.training.errors import ConfigError
 from twinlens.training.export.cli import export, pull, starter
 from twinlens.training.methods.registry import IMAGE_METHODS
-from twinlens.training.ranks import ALONE, launched_ranks
+from twinlens.training.ranks import launched_ranks
 from twinlens.training.run_folder import check_run_folder
 from twinlens.training.train_arguments import check_arguments
 
 if TYPE_CHECKING:
+    from twinlens.training.clip_result import TrainResult
     from twinlens.training.image_result import ImageTrainResult
-    from twinlens.training.train import TrainResult
 
 __all__ = ["demo", "demo_loop", "export", "mine", "pull", "starter", "train"]
 
@@ -106,8 +106,6 @@ def train(
 
 
 def _train_clip(config: Path | None, out: Path, settings: Sequence[str], *, resume: bool) -> TrainResult:
-    if launched_ranks() != ALONE:
-        raise ConfigError("clip trains in one process: start it without torchrun")
     from twinlens.training.config import read_config
 
     settings_of_run = None if config is None else read_config(config, settings)
@@ -115,10 +113,13 @@ def _train_clip(config: Path | None, out: Path, settings: Sequence[str], *, resu
 
     if settings_of_run is None:
         settings_of_run = config_of_run(out, settings)
-    from twinlens.training.progress import lines_or_bar
+    from contextlib import nullcontext
+
+    from twinlens.training.progress import lines_or_bar, silent_report
     from twinlens.training.train import train as run
 
-    with lines_or_bar("training", settings_of_run.train.steps) as progress:
+    steps, first = settings_of_run.train.steps, launched_ranks().is_first
+    with lines_or_bar("training", steps) if first else nullcontext(silent_report) as progress:
         return run(settings_of_run, out, progress, resume=resume, say=say)
 
 

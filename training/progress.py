@@ -20,6 +20,20 @@ def silent(line: str) -> None:
     """Says nothing."""
 
 
+def silent_report(step: int, values: dict[str, float]) -> None:
+    """Reports nothing."""
+
+
+def both(first: Report, second: Report) -> Report:
+    """One after the other."""
+
+    def report(step: int, values: dict[str, float]) -> None:
+        first(step, values)
+        second(step, values)
+
+    return report
+
+
 @contextmanager
 def lines_or_bar(title: str, steps: int) -> Iterator[Report]:
     """Yields what to call with the step and the named values of each report, none where only steps went by.

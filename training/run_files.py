@@ -12,5 +12,8 @@ EVALUATIONS_FILE: Final = "evaluations.csv"
 CURVES_FILE: Final = "curves.png"
 # While the run is under way, or interrupted.
 STATE_FILE: Final = "state.pt"
-# Once it has ended.
+# The best step by what is validated, as soon as there is one.
+BEST_FILE: Final = "best.pt"
+# Once it has ended; the second where the first holds a moving average of the weights.
 CHECKPOINT_FILE: Final = "checkpoint.pt"
+UNAVERAGED_FILE: Final = "unaveraged.pt"

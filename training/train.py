@@ -1,95 +1,79 @@
-"""One training run: from a configuration to a run folder with a checkpoint."""
+"""One training run of a dual encoder: from a configuration to a run folder with a checkpoint."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytorch_lightning as pl
+import torch
 from pydantic import ValidationError
 
 from twinlens.encoders.manifest import Lineage
-from twinlens.training.checkpoint import CheckpointMeta, save_checkpoint
+from twinlens.training.checkpoint import CheckpointMeta, DualEncoderSpec, save_checkpoint
+from twinlens.training.clip_result import TrainResult
+from twinlens.training.compiler import check_compiler
 from twinlens.training.config import TrainConfig, one_line
 from twinlens.training.config_layers import with_settings
-from twinlens.training.data.batches import HardShare, PairBatches
+from twinlens.training.data.batches import PairBatches
+from twinlens.training.data.hard_share import HardShare
 from twinlens.training.data.mined import MinedTable, tie
 from twinlens.training.data.pair_sources import load_pairs
-from twinlens.training.data.pairs import Pairs, tokenise
-from twinlens.training.data.picture_set import left_out
+from twinlens.training.data.pairs import Pairs, RawPairs, tokenise
 from twinlens.training.errors import ConfigError
+from twinlens.training.evaluation.curves import write_curves
+from twinlens.training.event_files import check_event_files, event_files
 from twinlens.training.interruption import Interruption
 from twinlens.training.loop import fit
 from twinlens.training.losses.pair_loss import pair_loss_of
 from twinlens.training.methods.clip import Clip
-from twinlens.training.mining.manifest import read_manifest
+from twinlens.training.mining.manifest import MinedNegatives, read_manifest
 from twinlens.training.modules.dual_encoder import DualEncoder
+from twinlens.training.modules.global_batch_norm import share_batch_norm
 from twinlens.training.opening_line import opening_line
 from twinlens.training.optimiser import Schedule
-from twinlens.training.progress import Report, Say, silent
-from twinlens.training.run_files import CHECKPOINT_FILE, CONFIG_FILE, METRICS_FILE, STATE_FILE
+from twinlens.training.pair_augment import stored_preprocess, train_views
+from twinlens.training.precision import precision_of
+from twinlens.training.progress import Report, Say, both, silent, silent_report
+from twinlens.training.ranks import Ranks, launched_ranks
+from twinlens.training.run_files import (
+    BEST_FILE,
+    CHECKPOINT_FILE,
+    CONFIG_FILE,
+    EVALUATIONS_FILE,
+    METRICS_FILE,
+    STATE_FILE,
+    UNAVERAGED_FILE,
+)
 from twinlens.training.run_folder import cut_tables, run_folder
 from twinlens.training.run_records import PACKAGES, recorded_config, write_records
 from twinlens.training.run_state import RunIdentity, RunState, discard_state, read_state
 from twinlens.training.sections.data import balance_power
-from twinlens.training.start import Parent, start_of
+from twinlens.training.start import Parent, Scratch, start_of
+from twinlens.training.step_guard import StepGuard
+from twinlens.training.validation_callback import Validation, ValidationCallback
 from twinlens.training.versions import versions
 
-
-@dataclass(frozen=True)
-class TrainResult:
-    """What a run left behind.
-
-    Attributes:
-        checkpoint: The file.
-        steps: Of the optimiser.
-        pairs: How many pairs it was trained on.
-        unreadable: What was left out, and why.
-        unknown_mined_rows: Rows of the hard-negative manifest that name no pair of the data.
-        last: The last report of the loop.
-    """
-
-    checkpoint: Path
-    steps: int
-    pairs: int
-    unreadable: dict[str, str]
-    unknown_mined_rows: int
-    last: dict[str, float]
-
-    def summary(self) -> dict[str, Any]:
-        """For scripts."""
-        return {
-            "checkpoint": str(self.checkpoint),
-            "pairs": self.pairs,
-            "unreadable": self.unreadable,
-            "unknown_mined_rows": self.unknown_mined_rows,
-            "metrics": self.last,
-        }
-
-    def told(self) -> str:
-        """In a few words."""
-        return f"{self.steps} steps on {self.pairs:,} pairs"
-
-    def warnings(self) -> list[str]:
-        """What a person should know: what was left out, once, with the first of its kind."""
-        lines = left_out(self.unreadable, "unreadable")
-        if self.unknown_mined_rows:
-            lines.append(f"left out {self.unknown_mined_rows} mined row(s) that name no pair of the data")
-        return lines
+_METHOD = "clip"
 
 
 def train(config: TrainConfig, out: Path, progress: Report, *, resume: bool = False, say: Say = silent) -> TrainResult:
-    """Trains a dual encoder and writes `out`: config.json, environment.json, data.json, metrics.csv, checkpoint.pt.
+    """Trains a dual encoder and writes a run folder.
+
+    It holds config.json, environment.json, data.json, metrics.csv, evaluations.csv and best.pt (where something is
+    validated), curves.png, checkpoint.pt, unaveraged.pt (where that holds an average) and, while the run is under way,
+    state.pt.
 
     The same configuration on the same machine gives the same weights, also where the run was interrupted and resumed.
-    While it is under way, the folder holds state.pt too.
+    Processes that `torchrun` started share each batch; all take the same steps, whatever the data, and the first one
+    writes.
 
     Args:
         config: What to train on what.
         out: The run folder; must be new or empty, or to be resumed.
-        progress: Called with the step and the named values of each report.
+        progress: Called with the step and the named values of each report, in the first process.
         resume: Go on from the state in `out`, which an interrupted run of the same configuration left there.
         say: Told in a line what is done with the data, once it is read.
 
@@ -98,45 +82,111 @@ def train(config: TrainConfig, out: Path, progress: Report, *, resume: bool = Fa
             contradicts itself.
         DataError: if the data cannot be trained on.
         CheckpointError: if the checkpoint to start from cannot be used, the new one or the state not be written, or the
-            state not be gone on from.
+            state not be gone on from. What was written before stays.
         MiningError: if the manifest cannot be read.
-        TrainingError: if the loss is no longer finite.
+        TrainingError: if too many steps had to be skipped, or one does not fit into memory.
         RunInterrupted: if SIGINT or SIGTERM came during the run; its state is written.
     """
-    with run_folder(out, config.model_dump(mode="json"), resume=resume), Interruption() as interruption:
-        return _train(config, out, progress, say, interruption, resume=resume)
+    ranks = launched_ranks()
+    with (
+        run_folder(out, config.model_dump(mode="json"), resume=resume, first=ranks.is_first),
+        Interruption(ranks) as interruption,
+    ):
+        run = _prepare(config, out, ranks, say if ranks.is_first else silent, resume=resume)
+        told = _fit(run, config, out, ranks, interruption, progress)
+        interruption.raise_if_stopped(method=_METHOD, out=out)
+        interruption.catch()  # Lightning gave the signals back, and the checkpoint is still to be written
+        if ranks.is_first:
+            _save(run, config, out, told.validated)
+            discard_state(out / STATE_FILE)
+            write_curves(out)
+    return TrainResult(
+        out / CHECKPOINT_FILE,
+        config.train.steps,
+        len(run.pairs),
+        run.raw.unreadable,
+        0 if run.mined is None else run.mined.unknown_rows,
+        told.last,
+        told.best,
+    )
 
 
-def _train(
-    config: TrainConfig, out: Path, progress: Report, say: Say, interruption: Interruption, *, resume: bool
-) -> TrainResult:
-    pl.seed_everything(config.train.seed, verbose=False)
+@dataclass(frozen=True)
+class _Prepared:
+    """A run with all checks behind it.
+
+    Attributes:
+        first_step: The step it goes on from.
+        steps_before: Of earlier runs behind the weights that it started from.
+    """
+
+    spec: DualEncoderSpec
+    method: Clip
+    batches: PairBatches
+    raw: RawPairs
+    pairs: Pairs
+    mined: MinedTable | None
+    validation: Validation | None
+    lineage: Lineage
+    first_step: int
+    steps_before: int
+
+    def meta(self, step: int, metrics: dict[str, float]) -> CheckpointMeta:
+        """Of a checkpoint after so many steps of this run."""
+        measured = {name: value for name, value in metrics.items() if name not in {"step", "seconds"}}
+        return CheckpointMeta(self.steps_before + step, self.lineage, measured)
+
+
+def _prepare(config: TrainConfig, out: Path, ranks: Ranks, say: Say, *, resume: bool) -> _Prepared:
+    run = config.train
+    # First what is quickly told: a mistake should not wait for the data.
+    if run.tensorboard:
+        check_event_files()
+    if run.compile:
+        check_compiler("cuda" if torch.cuda.is_available() else "cpu")
+    pl.seed_everything(run.seed, verbose=False)
     start = start_of(config.model)
-    mined = None if config.hard_negatives is None else read_manifest(config.hard_negatives.manifest)
-    raw = load_pairs(config.data, start.preprocess, spill=out)
+    hard = config.hard_negatives
+    mined = None if hard is None or hard.manifest is None else read_manifest(hard.manifest)
+    raw = load_pairs(config.data, stored_preprocess(config.augment, start.preprocess), spill=out)
     spec, model = start.build(raw.captions)
     pairs = tokenise(raw, spec.tokenizer_json, spec.text)
     table = None if mined is None else tie(mined, pairs)
-    run = config.train
-    unknown = 0 if table is None else table.unknown_rows
-    identity = RunIdentity("clip", config.digest(), raw.digest())
-    first = read_state(out / STATE_FILE, identity) if resume else 0
-    batches = _batches(config, pairs, table, first)
-    if resume:
-        cut_tables(out, first)
-    else:
-        write_records(
-            out,
-            config=config.model_dump(mode="json"),
-            data={
-                "sha256": raw.digest(),
-                "pairs": len(pairs),
-                "pictures": len(set(raw.image_digests)),
-                "truncated_captions": pairs.truncated,
-                "unreadable": raw.unreadable,
-                "unknown_mined_rows": unknown,
-            },
+    identity = RunIdentity(_METHOD, config.digest(), raw.digest())
+    first_step = read_state(out / STATE_FILE, identity, ranks=ranks.world_size) if resume else 0
+    batches = _batches(config, pairs, table, first_step, ranks)
+    method = _method(config, spec, model)
+    method.augmenter = train_views(config.augment, spec.preprocess, run.seed, ranks)
+    if ranks.world_size > 1:
+        share_batch_norm(method)
+    say(
+        opening_line(
+            _METHOD,
+            trained_on=f"{len(pairs):,} pairs",
+            samples=len(pairs),
+            steps=run.steps,
+            batch_size=run.batch_size,
+            precision=precision_of(run.precision),
+            start=first_step,
+            threads=run.threads,
+            ranks=ranks,
         )
+    )
+    lineage = Lineage(
+        method=_METHOD,
+        config_sha256=config.digest(),
+        data_sha256=raw.digest(),
+        parent_space_id=_parent_space(start, mined),
+        packages=versions(PACKAGES),
+    )
+    prepared = _Prepared(spec, method, batches, raw, pairs, table, None, lineage, first_step, start.step)
+    if ranks.is_first:
+        _write_tables(prepared, config, out, resume=resume)
+    return prepared
+
+
+def _method(config: TrainConfig, spec: DualEncoderSpec, model: torch.nn.Module) -> Clip:
+    run = config.train
     method = Clip(
         DualEncoder(model, spec.preprocess.mean, spec.preprocess.std),
         pair_loss_of(config.loss),
@@ -144,46 +194,96 @@ def _train(
         weight_decay=run.weight_decay,
         schedule=Schedule(run.steps, min(run.warmup_steps, run.steps)),
         hard_weight=1.0 if config.hard_negatives is None else config.hard_negatives.weight,
+        chunk_size=run.chunk_size,
+        ema_decay=run.ema_decay,
     )
-    say(
-        opening_line(
-            "clip",
-            trained_on=f"{len(pairs):,} pairs",
-            samples=len(pairs),
-            steps=run.steps,
-            batch_size=run.batch_size,
-            precision=run.precision,
-            start=first,
-            threads=run.threads,
+    if run.compile:
+        method.compile_towers()
+    return method
+
+
+def _write_tables(run: _Prepared, config: TrainConfig, out: Path, *, resume: bool) -> None:
+    """The records of a new run; of one that goes on, the tables without what came after its state."""
+    if resume:
+        cut_tables(out, run.first_step)
+        return
+    write_records(
+        out,
+        config=config.model_dump(mode="json"),
+        data={
+            "sha256": run.raw.digest(),
+            "pairs": len(run.pairs),
+            "pictures": len(set(run.raw.image_digests)),
+            "truncated_captions": run.pairs.truncated,
+            "unreadable": run.raw.unreadable,
+            "unknown_mined_rows": 0 if run.mined is None else run.mined.unknown_rows,
+        },
+    )
+
+
+@dataclass(frozen=True)
+class _Told:
+    """What the loop and what is validated said: the last reports, and the best."""
+
+    last: dict[str, float]
+    validated: dict[str, float]
+    best: dict[str, float]
+
+
+def _fit(
+    run: _Prepared, config: TrainConfig, out: Path, ranks: Ranks, interruption: Interruption, progress: Report
+) -> _Told:
+    settings = config.train
+    state = out / STATE_FILE
+    identity = RunIdentity(_METHOD, run.lineage.config_sha256, run.lineage.data_sha256)
+    events = settings.tensorboard and ranks.is_first
+    with event_files(out, run.first_step) if events else nullcontext(silent_report) as also:
+        looking = _looking(run, config, out, both(progress, also))
+        last = fit(
+            run.method,
+            run.batches,
+            steps=settings.steps,
+            precision=precision_of(settings.precision),
+            log_every=settings.log_every,
+            metrics_csv=out / METRICS_FILE,
+            progress=both(progress, also),
+            threads=settings.threads,
+            guard=StepGuard(max_skipped=settings.max_skipped, max_gradient_norm=settings.max_gradient_norm),
+            callbacks=[
+                *([] if looking is None else [looking]),
+                RunState(state, identity, every=settings.state_every, steps=settings.steps, interruption=interruption),
+            ],
+            ranks=ranks,
+            resume_from=state if run.first_step else None,
         )
+    return _Told(last, {}, {}) if looking is None else _Told(last, looking.last, looking.best)
+
+
+def _save(run: _Prepared, config: TrainConfig, out: Path, validated: dict[str, float]) -> None:
+    """Last the file by which a run is known to have ended."""
+    steps = config.train.steps
+    if run.method.average is not None:
+        save_checkpoint(out / UNAVERAGED_FILE, run.spec, run.method.towers.model, run.meta(steps, {}))
+    save_checkpoint(out / CHECKPOINT_FILE, run.spec, run.method.exported(), run.meta(steps, validated))
+
+
+def _looking(run: _Prepared, config: TrainConfig, out: Path, told: Report) -> ValidationCallback | None:
+    if run.validation is None:
+        return None
+
+    def save_best(method: Clip, row: dict[str, float]) -> None:
+        save_checkpoint(out / BEST_FILE, run.spec, method.exported(), run.meta(int(row["step"]), row))
+
+    return ValidationCallback(
+        run.validation, out / EVALUATIONS_FILE, steps=config.train.steps, save_best=save_best, told=told
     )
-    last = fit(
-        method,
-        batches,
-        steps=run.steps,
-        precision=run.precision,
-        log_every=run.log_every,
-        metrics_csv=out / METRICS_FILE,
-        progress=progress,
-        threads=run.threads,
-        callbacks=[
-            RunState(out / STATE_FILE, identity, every=run.state_every, steps=run.steps, interruption=interruption)
-        ],
-        resume_from=out / STATE_FILE if resume else None,
-    )
-    interruption.raise_if_stopped(method="clip", out=out)
-    interruption.catch()  # Lightning gave the signals back, and the checkpoint is still to be written
-    checkpoint = out / CHECKPOINT_FILE
-    lineage = Lineage(
-        method="clip",
-        config_sha256=config.digest(),
-        data_sha256=raw.digest(),
-        parent_space_id=mined.space_id if mined is not None and isinstance(start, Parent) else "",
-        packages=versions(PACKAGES),
-    )
-    save_checkpoint(checkpoint, spec, method.exported(), CheckpointMeta(start.step + run.steps, lineage))
-    discard_state(out / STATE_FILE)
-    return TrainResult(checkpoint, run.steps, len(pairs), raw.unreadable, unknown, last)
+
+
+def _parent_space(start: Scratch | Parent, mined: MinedNegatives | None) -> str:
+    """Of the vectors that the run started from, where it started from a checkpoint and that is known."""
+    if not isinstance(start, Parent):
+        return ""
+    return start.space_id or ("" if mined is None else mined.space_id)
 
 
 def config_of_run(out: Path, settings: Sequence[str] = ()) -> TrainConfig:
@@ -205,7 +305,7 @@ def config_of_run(out: Path, settings: Sequence[str] = ()) -> TrainConfig:
         raise ConfigError(f"{out / CONFIG_FILE}: {one_line(error, TrainConfig)}") from None
 
 
-def _batches(config: TrainConfig, pairs: Pairs, table: MinedTable | None, start: int) -> PairBatches:
+def _batches(config: TrainConfig, pairs: Pairs, table: MinedTable | None, start: int, ranks: Ranks) -> PairBatches:
     hard = config.hard_negatives
     share = None if hard is None else HardShare(hard.texts_per_anchor, hard.images_per_anchor, hard.pairs_per_anchor)
     return PairBatches(
@@ -215,5 +315,7 @@ def _batches(config: TrainConfig, pairs: Pairs, table: MinedTable | None, start:
         mined=table,
         share=share,
         start=start,
+        rank=ranks.rank,
+        world_size=ranks.world_size,
         balance=balance_power(config.data),
     )

@@ -38,7 +38,7 @@ from twinlens.training.methods.run_plan import RunPlan
 from twinlens.training.modules.backbone import Backbone, build_backbone
 from twinlens.training.modules.global_batch_norm import share_batch_norm
 from twinlens.training.precision import precision_of
-from twinlens.training.progress import Report, Say, silent
+from twinlens.training.progress import Report, Say, silent, silent_report
 from twinlens.training.ranks import Ranks, launched_ranks
 from twinlens.training.run_files import CHECKPOINT_FILE, EVALUATIONS_FILE, METRICS_FILE, STATE_FILE
 from twinlens.training.run_folder import cut_tables, run_folder
@@ -93,7 +93,7 @@ def train_images(
                 _write_records(out, config, run.pictures)
         last: dict[str, float] = {}
         if run.batches is not None:
-            with reporting(run.plan.steps) if ranks.is_first else nullcontext(_silent) as progress:
+            with reporting(run.plan.steps) if ranks.is_first else nullcontext(silent_report) as progress:
                 last = fit(
                     run.method,
                     run.batches,
@@ -230,7 +230,3 @@ def _knn(config: ImageTrainConfig, pictures: PictureSet, out: Path, plan: RunPla
         most=_MOST_VOTERS if test is not None else _MOST_LEFT_OUT,
         seed=config.train.seed,
     )
-
-
-def _silent(step: int, values: dict[str, float]) -> None:
-    """Ranks other than the first say nothing."""

@@ -56,6 +56,7 @@ def test_a_run_folder_holds_all_that_the_run_was(trained: Path) -> None:
         "environment.json",
         "data.json",
         "metrics.csv",
+        "curves.png",
         "checkpoint.pt",
     }
     assert TrainConfig.model_validate(json.loads((trained / "config.json").read_text())) == config()

@@ -129,14 +129,3 @@ def test_chunks_are_refused_where_a_method_encodes_its_batch_at_once(tmp_path: P
     )
     with pytest.raises(ConfigError, match=r"train\.chunk_size: random encodes a batch at once"):
         train(asked, tmp_path / "run", [])
-
-
-def test_the_dual_encoder_is_refused_under_torchrun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from click import ClickException
-
-    from twinlens.training.cli import train as command
-
-    for name, value in {"TORCHELASTIC_RUN_ID": "x", "RANK": "0", "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"}.items():
-        monkeypatch.setenv(name, value)
-    with pytest.raises(ClickException, match="clip trains in one process: start it without torchrun"):
-        command("clip", tmp_path / "clip.toml", out=tmp_path / "run")
