@@ -46,6 +46,7 @@ COMMANDS: Mapping[str, Mounted] = {
     "train": Mounted("twinlens.training.cli", "train", "Train an encoder, from scratch or on from a checkpoint."),
     "augment": Mounted("twinlens.training.augment.cli", "augment", "Look at what a method does to pictures."),
     "probe": Mounted("twinlens.training.evaluation.cli", "probe", "Measure what an image encoder has learnt."),
+    "eval": Mounted("twinlens.training.evaluation.bundles.cli", "evaluate", "Measure a model on captions and labels."),
     "export": Mounted("twinlens.training.cli", "export", "Make a bundle of a checkpoint."),
     "quantize": Mounted("twinlens.training.export.variants.cli", "quantize", "Give a bundle int8 and fp16 files."),
     "reindex": Mounted("twinlens.server.cli", "reindex", "Move a data folder's collections to another encoder."),

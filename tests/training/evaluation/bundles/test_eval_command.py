@@ -1,0 +1,186 @@
+"""`twinlens eval` end to end: a bundle or a server in, a table, JSON and a page out; one line on what is wrong."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from tests.support.command_runs import Ran
+from tests.support.fake_encoder import FakeEncoder
+from tests.support.without_torch import assert_refused_without_torch
+from tests.training.evaluation.bundles.coloured import (
+    write_captions,
+    write_choices,
+    write_classes,
+    write_pairs,
+    write_rows,
+)
+from twinlens.__main__ import main
+from twinlens.server.local import local_server
+
+Run = Callable[..., Ran]
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
+    monkeypatch.delenv("TWINLENS_SERVER", raising=False)
+
+    def run_command(*arguments: object) -> Ran:
+        capsys.readouterr()
+        code = main(["eval", *map(str, arguments)])
+        captured = capsys.readouterr()
+        return Ran(code, captured.out, captured.err)
+
+    return run_command
+
+
+@pytest.fixture
+def sets(tmp_path: Path) -> tuple[object, ...]:
+    """The options of one set of each kind."""
+    return (
+        *("--captions", write_captions(tmp_path / "pictures")),
+        *("--labels", write_classes(tmp_path / "classes <b>", ["red", "green", "blue"])),
+        *("--compositional", write_choices(tmp_path / "pictures")),
+        *("--pairs", write_pairs(tmp_path / "pictures")),
+    )
+
+
+class Loading(HTMLParser):
+    """Collects what a page would load from elsewhere, and its pictures."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.elsewhere: list[str] = []
+        self.pictures = 0
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        for name, value in attrs:
+            if name in {"src", "href"} and value is not None:
+                self.pictures += value.startswith("data:image/png;base64,")
+                if not value.startswith("data:"):
+                    self.elsewhere.append(value)
+        if tag in {"script", "b"}:
+            self.elsewhere.append(tag)
+
+
+def test_a_bundle_is_measured_on_every_kind_of_set(
+    run: Run, tiny_bundle: Path, sets: tuple[object, ...], tmp_path: Path
+) -> None:
+    out = tmp_path / "made" / "report"
+    ran = run(tiny_bundle, *sets, "--templates", "photo", "--templates", "openai", "--out", out)
+    assert ran.code == 0, ran.err
+    for wanted in (
+        "pictures, retrieval: 8 pictures, 16 captions",
+        "text → image R@10",
+        "image → text median rank",
+        "effective rank of captions",
+        "zero-shot top-1, openai (80)",
+        "kNN, k = 20",
+        "right caption chosen, colour (2)",
+        "group score",
+    ):
+        assert wanted in ran.out
+    assert ran.out.splitlines()[-1] == str(out / "report.html")
+    found = json.loads((out / "evaluation.json").read_text())
+    assert [each["kind"] for each in found["sets"]] == ["retrieval", "zero_shot", "compositional", "pairs"]
+    assert set(found["sets"][3]["measures"]) == {"text", "image", "group"}
+    assert found["sets"][1]["templates"]["openai"]["per_class"].keys() == {"red", "green", "blue"}
+    page = (out / "report.html").read_text()
+    loading = Loading()
+    loading.feed(page)
+    assert loading.elsewhere == []
+    assert loading.pictures == 2 + 4 + 2 + 1
+    assert "classes &lt;b&gt;" in page
+
+
+def test_a_server_gives_the_same_figures_as_its_bundle(
+    run: Run, tiny_bundle: Path, sets: tuple[object, ...], tmp_path: Path
+) -> None:
+    here = run(tiny_bundle, *sets, "--json").json
+    with local_server(tmp_path / "data", tiny_bundle) as target:
+        there = run("--server", target, *sets, "--json").json
+    assert there["model"]["space_id"] == here["model"]["space_id"]
+    for ours, theirs in zip(here["sets"], there["sets"], strict=True):
+        assert theirs["measures"] == pytest.approx(ours["measures"], abs=1e-4)
+
+
+def test_the_variable_names_the_server_where_nothing_else_does(
+    run: Run, sets: tuple[object, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with local_server(encoder=FakeEncoder()) as target:
+        monkeypatch.setenv("TWINLENS_SERVER", target)
+        found = run(*sets, "--json").json
+    assert found["model"]["name"] == "fake"
+    assert found["sets"][0]["measures"]["text_to_image_r1"] == 1.0
+
+
+def test_a_configuration_and_options_go_together(run: Run, tiny_bundle: Path, tmp_path: Path) -> None:
+    write_captions(tmp_path / "pictures")
+    folder = write_classes(tmp_path / "classes", ["red", "blue"])
+    (tmp_path / "eval.toml").write_text(
+        f'[model]\nbundle = "{tiny_bundle}"\n[[retrieval]]\npath = "pictures/captions.jsonl"\nname = "mine"\n'
+    )
+    found = run(
+        "--config", tmp_path / "eval.toml", "--labels", folder, "--prompt", "so {}", "--limit", 4, "--json"
+    ).json
+    assert [(each["kind"], each["name"]) for each in found["sets"]] == [("retrieval", "mine"), ("zero_shot", "classes")]
+    assert found["sets"][1]["templates"]["prompts"]["prompts"] == ["so {}"]
+    assert found["sets"][1]["pictures"] == 4
+    assert found["sets"][0]["pictures"] == 8
+
+
+def test_what_was_left_out_is_told_beside_the_table(run: Run, tiny_bundle: Path, tmp_path: Path) -> None:
+    captions = write_captions(tmp_path / "pictures")
+    (tmp_path / "pictures" / "red.png").write_bytes(b"no picture")
+    ran = run(tiny_bundle, "--captions", captions)
+    assert ran.code == 0
+    assert re.search(r"pictures: left out 1 unusable item\(s\); the first is red\.png: ", ran.err)
+
+
+@pytest.mark.parametrize(
+    ("options", "message", "code"),
+    [
+        ((), "nothing to measure on", 1),
+        (("--captions", "gone.jsonl"), "there is no gone.jsonl", 1),
+        (("--captions", ""), "names nothing", 2),
+        (("--labels", "gone"), "no pictures at gone", 1),
+        (("--labels", ".", "--templates", "opnai"), "perhaps openai", 1),
+        (("--templates", "openai", "--pairs", "x"), "go with --labels", 1),
+        (("--config", "gone.toml"), "no configuration at gone.toml", 1),
+        (("--captions", __file__, "--out", __file__), "is a file", 1),
+        (("--captions", __file__, "--server", "localhost:1"), "exclude each other", 2),
+        (("--captions", __file__), "is not a captions file", 1),
+    ],
+)
+def test_wrong_usage_is_one_line(
+    run: Run, tiny_bundle: Path, options: tuple[str, ...], message: str, code: int
+) -> None:
+    assert message in run(tiny_bundle, *options).failed(code)
+
+
+def test_what_is_not_there_is_refused_before_torch_is_loaded(tiny_bundle: Path, tmp_path: Path) -> None:
+    commands = [
+        ["eval", str(tiny_bundle), "--captions", "gone.jsonl"],
+        ["eval", str(tiny_bundle), "--labels", "gone"],
+        ["eval", str(tiny_bundle), "--labels", ".", "--templates", "gone"],
+        ["eval", str(tiny_bundle)],
+    ]
+    assert_refused_without_torch(commands, tmp_path)
+
+
+def test_a_model_must_be_named(run: Run, tmp_path: Path) -> None:
+    captions = write_captions(tmp_path)
+    assert "no server named" in run("--captions", captions).failed(2)
+    assert "no bundle at" in run(tmp_path / "none", "--captions", captions).failed()
+    assert "go with a bundle" in run("--server", "localhost:1", "--captions", captions, "--precision", "int8").failed(2)
+
+
+def test_a_report_that_comes_to_nothing_leaves_no_folder(run: Run, tiny_bundle: Path, tmp_path: Path) -> None:
+    captions = write_rows(tmp_path / "captions.jsonl", [{"image": "gone.png", "caption": "x"}])
+    assert "1 of 1 pictures" in run(tiny_bundle, "--captions", captions, "--out", tmp_path / "a" / "b").failed()
+    assert not (tmp_path / "a").exists()

@@ -1,0 +1,249 @@
+"""What is measured on sets whose answers are known."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.support.fake_encoder import FakeEncoder
+from tests.support.pictures import COLOURS, solid
+from tests.training.evaluation.bundles.coloured import (
+    write_captions,
+    write_choices,
+    write_classes,
+    write_pairs,
+    write_pictures,
+    write_rows,
+)
+from twinlens.encoders.embed_sources import SourceItem
+from twinlens.encoders.embed_stream import embed_stream
+from twinlens.training.data.errors import DataError
+from twinlens.training.errors import ConfigError
+from twinlens.training.evaluate import retrieval
+from twinlens.training.evaluation.bundles.bundle_embedder import BundleEmbedder
+from twinlens.training.evaluation.bundles.config import eval_config
+from twinlens.training.evaluation.bundles.figures import Bars, Confusion, Histogram, RankCurves, draw, most_confused
+from twinlens.training.evaluation.bundles.measure import evaluate_model
+from twinlens.training.evaluation.bundles.results import Evaluation
+
+
+def measured(encoder: FakeEncoder, **sets: object) -> Evaluation:
+    return evaluate_model(BundleEmbedder(encoder), eval_config(sets, "the test"))
+
+
+def test_retrieval_is_that_of_the_vectors_that_serving_gives(fake_encoder: FakeEncoder, tmp_path: Path) -> None:
+    captions = write_captions(tmp_path)
+    (result,) = measured(fake_encoder, retrieval=[{"path": captions}]).sets
+    items = [SourceItem(c, image=tmp_path / f"{c}.png") for c in COLOURS]
+    items += [SourceItem(t, text=t) for c in COLOURS for t in (f"a {c} thing", f"something {c}")]
+    rows = np.stack([each.vector for each in embed_stream(fake_encoder, items) if each.vector is not None])
+    wanted = retrieval(rows[:8], rows[8:], np.repeat(np.arange(8), 2))
+    assert result.counts == {"pictures": 8, "captions": 16}
+    assert {k: result.value(f"text_to_image_r{k}") for k in (1, 5, 10)} == wanted.text_to_image
+    assert {k: result.value(f"image_to_text_r{k}") for k in (1, 5, 10)} == wanted.image_to_text
+    assert result.value("text_to_image_r1") == 1.0
+    assert result.value("positive_cosine") > result.value("negative_cosine")
+
+
+def test_guessing_is_what_random_vectors_find(tmp_path: Path) -> None:
+    owners = np.repeat(np.arange(20), 3)
+    rng = np.random.default_rng(0)
+    found = []
+    for _ in range(200):
+        images, texts = rng.normal(size=(20, 8)), rng.normal(size=(60, 8))
+        found.append(retrieval(images, texts, owners))
+    from twinlens.training.evaluation.bundles.retrieval_set import _chance
+
+    chance = _chance(owners, 20)
+    for k in (1, 5, 10):
+        assert np.mean([each.text_to_image[k] for each in found]) == pytest.approx(
+            chance[f"text_to_image_r{k}"], abs=0.02
+        )
+        assert np.mean([each.image_to_text[k] for each in found]) == pytest.approx(
+            chance[f"image_to_text_r{k}"], abs=0.02
+        )
+
+
+def test_classes_are_found_by_their_names_and_by_their_neighbours(fake_encoder: FakeEncoder, tmp_path: Path) -> None:
+    folder = write_classes(tmp_path / "classes", ["red", "green", "blue", "yellow", "cyan", "magenta"])
+    (result,) = measured(fake_encoder, zero_shot=[{"path": folder, "templates": ["plain", "openai"], "k": 2}]).sets
+    assert result.counts == {"pictures": 18, "classes": 6}
+    assert [result.value(f"{name}/top_1") for name in ("plain", "openai")] == [1.0, 1.0]
+    assert result.value("openai/top_5") == 1.0
+    assert result.value("knn") == 1.0
+    assert result.details["templates"]["plain"]["per_class"] == dict.fromkeys(
+        sorted(COLOURS.keys() - {"black", "white"}), 1.0
+    )
+    assert len(result.details["templates"]["openai"]["prompts"]) == 80
+    assert result.details["templates"]["plain"]["confusion"] == (3 * np.eye(6, dtype=int)).tolist()
+
+
+def test_classes_with_exchanged_names_are_confused_both_ways(fake_encoder: FakeEncoder, tmp_path: Path) -> None:
+    write_classes(tmp_path, ["red", "green", "blue"])
+    (tmp_path / "red").rename(tmp_path / "none")
+    (tmp_path / "green").rename(tmp_path / "red")
+    (tmp_path / "none").rename(tmp_path / "green")
+    (result,) = measured(fake_encoder, zero_shot=[{"path": tmp_path}]).sets
+    assert result.value("photo/top_1") == pytest.approx(1 / 3)
+    assert result.details["templates"]["photo"]["confused"] == [
+        {"is": "green", "went_to": "red", "pictures": 3},
+        {"is": "red", "went_to": "green", "pictures": 3},
+    ]
+    assert result.value("knn") == 1.0
+
+
+def test_without_a_text_tower_neighbours_are_measured_alone(tmp_path: Path) -> None:
+    folder = write_classes(tmp_path / "classes", ["red", "green"])
+    (result,) = measured(FakeEncoder(text=False), zero_shot=[{"path": folder}]).sets
+    assert result.value("knn") == 1.0
+    assert not any(measure.name.endswith("top_1") for measure in result.measures)
+    assert any("no zero-shot" in note for note in result.notes)
+
+
+@pytest.mark.parametrize("kind", ["retrieval", "compositional", "pairs"])
+def test_without_a_text_tower_captions_are_refused(tmp_path: Path, kind: str) -> None:
+    with pytest.raises(ConfigError, match="no text tower"):
+        measured(FakeEncoder(text=False), **{kind: [{"path": write_captions(tmp_path)}]})
+
+
+def test_one_picture_a_class_has_no_neighbours(fake_encoder: FakeEncoder, tmp_path: Path) -> None:
+    write_pictures(tmp_path)
+    rows = [{"image": f"{colour}.png", "label": colour} for colour in COLOURS]
+    labels = write_rows(tmp_path / "labels.jsonl", rows)
+    (result,) = measured(fake_encoder, zero_shot=[{"path": labels}]).sets
+    assert "knn" not in {measure.name for measure in result.measures}
+    assert result.value("photo/top_1") == 1.0
+
+
+def test_right_captions_are_chosen_by_kind_and_a_tie_is_wrong(fake_encoder: FakeEncoder, tmp_path: Path) -> None:
+    (result,) = measured(fake_encoder, compositional=[{"path": write_choices(tmp_path)}]).sets
+    assert result.value("accuracy/colour") == 1.0
+    assert result.value("accuracy/blind") == 0.0
+    assert result.value("mean_accuracy") == 0.5
+    assert result.value("accuracy") == pytest.approx(2 / 3)
+    assert result.details["rows_by_kind"] == {"blind": 1, "colour": 2}
+
+
+def test_pairs_of_two_captions_have_winogrounds_scores(fake_encoder: FakeEncoder, tmp_path: Path) -> None:
+    (result,) = measured(fake_encoder, pairs=[{"path": write_pairs(tmp_path)}]).sets
+    assert [result.value(name) for name in ("text", "image", "group")] == [0.5, 0.5, 0.5]
+
+
+def test_pairs_of_one_caption_ask_for_its_picture(fake_encoder: FakeEncoder, tmp_path: Path) -> None:
+    write_pictures(tmp_path)
+    rows = [
+        {"caption": "red", "image_true": "red.png", "image_false": "blue.png"},
+        {"caption": "green", "image_true": "red.png", "image_false": "green.png"},
+        {"caption": "green", "image_true": "green.png", "image_false": "black.png"},
+    ]
+    (result,) = measured(fake_encoder, pairs=[{"path": write_rows(tmp_path / "nlvr.jsonl", rows)}]).sets
+    assert result.value("accuracy") == pytest.approx(2 / 3)
+    assert result.counts == {"rows": 3}
+
+
+def test_a_broken_picture_is_left_out_with_its_captions_and_named(fake_encoder: FakeEncoder, tmp_path: Path) -> None:
+    captions = write_captions(tmp_path)
+    (tmp_path / "red.png").write_bytes(b"no picture")
+    (result,) = measured(fake_encoder, retrieval=[{"path": captions}]).sets
+    assert result.counts == {"pictures": 7, "captions": 14}
+    assert list(result.unusable) == ["red.png"]
+
+
+def test_too_many_broken_pictures_stop_the_run(fake_encoder: FakeEncoder, tmp_path: Path) -> None:
+    captions = write_captions(tmp_path)
+    for colour in ("red", "green", "blue", "cyan"):
+        (tmp_path / f"{colour}.png").unlink()
+    with pytest.raises(DataError, match=r"4 of 8 pictures cannot be used.*max-unreadable-share.*does not exist"):
+        measured(fake_encoder, retrieval=[{"path": captions}])
+    (result,) = measured(fake_encoder, retrieval=[{"path": captions}], max_unreadable_share=0.5).sets
+    assert result.counts["pictures"] == 4
+
+
+def test_texts_that_mean_nothing_are_left_out_like_pictures(fake_encoder: FakeEncoder, tmp_path: Path) -> None:
+    captions = write_captions(tmp_path)
+    with captions.open("a") as file:
+        file.write('{"image": "red.png", "caption": " "}\n')
+    (result,) = measured(fake_encoder, retrieval=[{"path": captions}]).sets
+    assert result.counts["captions"] == 16
+    assert list(result.unusable) == ["' '"]
+
+
+def test_a_caption_of_several_pictures_and_a_cut_one_are_told(fake_encoder: FakeEncoder, tmp_path: Path) -> None:
+    write_pictures(tmp_path)
+    rows = [{"image": f"{colour}.png", "caption": "a thing"} for colour in ("red", "blue")]
+    rows.append({"image": "red.png", "caption": "red " * 40})
+    captions = write_rows(tmp_path / "captions.jsonl", rows)
+    (result,) = measured(fake_encoder, retrieval=[{"path": captions}]).sets
+    assert any("1 caption(s) belong to several pictures" in note for note in result.notes)
+    assert any("1 of 2 texts are longer" in note for note in result.notes)
+
+
+def test_a_limit_takes_pictures_from_all_over(fake_encoder: FakeEncoder, tmp_path: Path) -> None:
+    captions = write_captions(tmp_path / "pictures")
+    folder = write_classes(tmp_path / "classes", ["red", "green", "blue"])
+    found = measured(fake_encoder, retrieval=[{"path": captions, "limit": 4}], zero_shot=[{"path": folder, "limit": 3}])
+    assert found.sets[0].counts == {"pictures": 4, "captions": 8}
+    assert found.sets[1].counts == {"pictures": 3, "classes": 3}
+
+
+def test_sets_of_one_name_are_told_apart(fake_encoder: FakeEncoder, tmp_path: Path) -> None:
+    captions = write_captions(tmp_path)
+    sets = [{"path": captions}, {"path": captions}, {"path": captions, "name": "mine"}]
+    found = measured(fake_encoder, retrieval=sets)
+    assert [each.name for each in found.sets] == [f"{tmp_path.name} (1)", f"{tmp_path.name} (2)", "mine"]
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        ([], "holds no rows"),
+        ([{"image": "red.png", "caption": "red"}], "at least two"),
+        ([{"picture": "red.png", "caption": "red"}], "no column 'image'"),
+        ([{"image": "gone.png", "caption": "red"}, {"image": "away.png", "caption": "x"}], "2 of 2 pictures"),
+    ],
+)
+def test_captions_that_cannot_be_searched_are_refused(
+    fake_encoder: FakeEncoder, tmp_path: Path, rows: list[dict[str, str]], message: str
+) -> None:
+    write_pictures(tmp_path)
+    with pytest.raises(DataError, match=message):
+        measured(fake_encoder, retrieval=[{"path": write_rows(tmp_path / "captions.jsonl", rows)}])
+
+
+def test_pictures_of_one_class_are_refused(fake_encoder: FakeEncoder, tmp_path: Path) -> None:
+    (tmp_path / "red.png").write_bytes(solid("red"))
+    labels = write_rows(tmp_path / "labels.jsonl", [{"image": "red.png", "label": "red"}])
+    with pytest.raises(DataError, match="1 class"):
+        measured(fake_encoder, zero_shot=[{"path": labels}])
+
+
+def test_a_picture_without_a_class_is_left_aside(fake_encoder: FakeEncoder, tmp_path: Path) -> None:
+    write_pictures(tmp_path)
+    rows = [
+        {"image": "red.png", "label": "red"},
+        {"image": "blue.png", "label": "blue"},
+        {"image": "cyan.png", "label": ""},
+    ]
+    (result,) = measured(fake_encoder, zero_shot=[{"path": write_rows(tmp_path / "labels.jsonl", rows)}]).sets
+    assert result.counts["pictures"] == 2
+    assert any("1 picture(s) without a class" in note for note in result.notes)
+
+
+def test_every_figure_is_a_picture() -> None:
+    classes = tuple(f"class $x^{i}" for i in range(70))
+    counts = np.diag(np.full(70, 5))
+    counts[3, 69] = 4
+    confusion = Confusion("many", classes, counts)
+    for figure in (
+        confusion,
+        Confusion("few", ("a", "b"), np.array([[1, 2], [0, 0]])),
+        Bars("bars $", {"a $x": 0.3, "b": 1.0}, 0.5),
+        Histogram("values", {"a": np.zeros(3), "b": np.ones(1)}, "cosine"),
+        RankCurves("ranks", {"a": np.array([1, 2]), "b": np.array([1])}, {"a": 2, "b": 1}),
+    ):
+        assert draw(figure).startswith(b"\x89PNG")
+    kept = most_confused(confusion)
+    assert len(kept.classes) == 50
+    assert {classes[3], classes[69]} <= set(kept.classes)

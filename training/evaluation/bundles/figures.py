@@ -1,0 +1,197 @@
+"""The figures of a report: what they show, and how they are drawn."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from twinlens.training.evaluation.embedding_map import COLOURS
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure as Canvas
+
+# More names than this beside a picture cannot be read.
+_MOST_NAMES = 50
+
+
+@dataclass(frozen=True)
+class RankCurves:
+    """Share of queries whose right answer is among the first k, for every k.
+
+    Attributes:
+        title: Above it.
+        ranks: What asks for what, to the places (from 1) of the right answers.
+        of: To how many there were to choose from.
+    """
+
+    title: str
+    ranks: Mapping[str, NDArray[np.int64]]
+    of: Mapping[str, int]
+
+
+@dataclass(frozen=True)
+class Histogram:
+    """Where values lie, by group; areas are 1.
+
+    Attributes:
+        title: Above it.
+        values: Group to its values.
+        axis: What the values are.
+    """
+
+    title: str
+    values: Mapping[str, NDArray[np.float64]]
+    axis: str
+
+
+@dataclass(frozen=True)
+class Bars:
+    """A share each, with what guessing gives.
+
+    Attributes:
+        title: Above it.
+        shares: Name to share, from the top.
+        chance: Of all of them; None: not drawn.
+    """
+
+    title: str
+    shares: Mapping[str, float]
+    chance: float | None = None
+
+
+@dataclass(frozen=True)
+class Confusion:
+    """Which class goes where.
+
+    Attributes:
+        title: Above it.
+        classes: Names, in the order of rows and columns.
+        counts: Pictures of class i that went to class j, shape (c, c).
+    """
+
+    title: str
+    classes: tuple[str, ...]
+    counts: NDArray[np.int64]
+
+
+Figure = RankCurves | Histogram | Bars | Confusion
+
+
+def draw(figure: Figure) -> bytes:
+    """A PNG file."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg  # noqa: PLC0415 - half a second, and only here
+    from matplotlib.figure import Figure as Canvas  # noqa: PLC0415
+
+    canvas = Canvas(layout="constrained")
+    FigureCanvasAgg(canvas)
+    match figure:
+        case RankCurves():
+            _draw_ranks(canvas, figure)
+        case Histogram():
+            _draw_histogram(canvas, figure)
+        case Bars():
+            _draw_bars(canvas, figure)
+        case Confusion():
+            _draw_confusion(canvas, figure)
+    buffer = io.BytesIO()
+    canvas.savefig(buffer, format="png", dpi=110, metadata={"Software": None})
+    return buffer.getvalue()
+
+
+def most_confused(confusion: Confusion) -> Confusion:
+    """The classes with most pictures that went wrong or came from elsewhere, where there are too many to be read."""
+    if len(confusion.classes) <= _MOST_NAMES:
+        return confusion
+    wrong = confusion.counts - np.diag(confusion.counts.diagonal())
+    troubled = wrong.sum(axis=0) + wrong.sum(axis=1)
+    kept = np.sort(np.argsort(-troubled, kind="stable")[:_MOST_NAMES])
+    title = f"{confusion.title}, the {_MOST_NAMES} most confused of {len(confusion.classes)} classes"
+    return Confusion(title, tuple(confusion.classes[row] for row in kept), confusion.counts[np.ix_(kept, kept)])
+
+
+def _draw_ranks(canvas: Canvas, figure: RankCurves) -> None:
+    canvas.set_size_inches(5.6, 3.6)
+    axes = canvas.subplots()
+    for line, (name, ranks) in enumerate(figure.ranks.items()):
+        of, colour = figure.of[name], COLOURS[line]
+        k = np.unique(np.geomspace(1, of, 200).astype(np.int64))
+        axes.plot(k, [(ranks <= each).mean() for each in k], color=colour, linewidth=1.6, label=name)
+        axes.plot(k, k / of, color=colour, linewidth=0.8, linestyle=":", label=None if line else "guessing")
+    axes.set_xscale("log")
+    axes.set_ylim(0, 1.02)
+    axes.set_xlabel("k", fontsize=9)
+    axes.set_ylabel("share found among the first k", fontsize=9)
+    axes.grid(alpha=0.25)
+    axes.legend(fontsize=8)
+    _finish(canvas, figure.title)
+
+
+def _draw_histogram(canvas: Canvas, figure: Histogram) -> None:
+    canvas.set_size_inches(5.6, 3.2)
+    axes = canvas.subplots()
+    everything = np.concatenate(list(figure.values.values()))
+    low, high = float(everything.min()), float(everything.max())
+    bins = np.linspace(low - 1e-3, high + 1e-3, 60)
+    for colour, (name, values) in zip(COLOURS, figure.values.items(), strict=False):
+        axes.hist(values, bins=list(bins), density=True, alpha=0.55, color=colour, label=name)
+    axes.set_xlabel(figure.axis, fontsize=9)
+    axes.set_yticks([])
+    axes.legend(fontsize=8)
+    _finish(canvas, figure.title)
+
+
+def _draw_bars(canvas: Canvas, figure: Bars) -> None:
+    names = list(figure.shares)
+    canvas.set_size_inches(6.4, 1.0 + 0.24 * len(names))
+    axes = canvas.subplots()
+    places = np.arange(len(names))[::-1]
+    axes.barh(places, list(figure.shares.values()), color=COLOURS[0], height=0.7)
+    axes.set_yticks(places, [_drawn(name) for name in names], fontsize=8)
+    axes.set_xlim(0, 1)
+    if figure.chance is not None:
+        axes.axvline(figure.chance, color=COLOURS[1], linestyle="--", linewidth=1.2, label="guessing")
+        axes.legend(fontsize=8, loc="lower right")
+    axes.grid(axis="x", alpha=0.25)
+    _finish(canvas, figure.title)
+
+
+def _draw_confusion(canvas: Canvas, figure: Confusion) -> None:
+    shown = most_confused(figure)
+    count = len(shown.classes)
+    side = 2.0 + (0.34 if count <= 15 else 0.17) * max(count, 8)
+    canvas.set_size_inches(side + 0.6, side)
+    axes = canvas.subplots()
+    # Of all pictures of the class, also where some of them went to classes that are not shown.
+    of = {name: int(row.sum()) for name, row in zip(figure.classes, figure.counts, strict=True)}
+    totals = np.array([max(1, of[name]) for name in shown.classes])
+    image = axes.imshow(shown.counts / totals[:, None], cmap="Blues", vmin=0, vmax=1)
+    names = [_drawn(name) for name in shown.classes]
+    size = 8 if count <= 25 else 6
+    axes.set_xticks(range(count), names, rotation=90, fontsize=size)
+    axes.set_yticks(range(count), names, fontsize=size)
+    axes.set_xlabel("went to", fontsize=9)
+    axes.set_ylabel("is", fontsize=9)
+    if count <= 15:
+        for (row, column), share in np.ndenumerate(shown.counts / totals[:, None]):
+            if share > 0:
+                colour = "white" if share > 0.5 else "black"
+                axes.text(column, row, f"{share:.2f}".lstrip("0"), ha="center", va="center", fontsize=6, color=colour)
+    canvas.colorbar(image, ax=axes, shrink=0.7)
+    _finish(canvas, shown.title)
+
+
+def _finish(canvas: Canvas, title: str) -> None:
+    for axes in canvas.axes:
+        axes.tick_params(labelsize=8 if len(axes.get_yticklabels()) < 30 else 6)
+    # Not as mathematics, which a dollar in a name would begin.
+    canvas.suptitle(title.replace("$", r"\$"), fontsize=10)
+
+
+def _drawn(name: str) -> str:
+    shortened = name if len(name) <= 28 else name[:27] + "…"
+    return shortened.replace("$", r"\$")

@@ -1,0 +1,83 @@
+"""The report of an evaluation: evaluation.json for scripts, and report.html with its figures for people."""
+
+from __future__ import annotations
+
+import html
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+from twinlens.training.errors import ConfigError
+from twinlens.training.evaluation.bundles.figures import draw
+from twinlens.training.evaluation.bundles.results import Evaluation, Measure, SetResult
+from twinlens.training.evaluation.page_parts import facts_table, numbers_table, page, picture
+
+JSON_FILE = "evaluation.json"
+PAGE_FILE = "report.html"
+KINDS = {
+    "retrieval": "retrieval",
+    "zero_shot": "zero-shot and neighbours",
+    "compositional": "right and wrong captions",
+    "pairs": "pairs of pictures",
+}
+
+
+def write_report(found: Evaluation, out: Path) -> None:
+    """Writes both files; what has the same names in the folder is replaced.
+
+    Args:
+        found: On a model.
+        out: The folder, which is there.
+
+    Raises:
+        ConfigError: if the folder cannot be written to.
+    """
+    try:
+        (out / JSON_FILE).write_text(json.dumps(found.summary(), indent=2) + "\n", encoding="utf-8")
+        (out / PAGE_FILE).write_text(report_page(found), encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"cannot write to {out}: {error.strerror or error}") from None
+
+
+def report_page(found: Evaluation) -> str:
+    """The page."""
+    model = found.model
+    title = f"{model.name}/{model.version}"
+    facts = [
+        ("space", model.space_id),
+        ("dimensions", str(model.dimension)),
+        ("computed by", model.computed_by),
+    ]
+    body = [f"<h1>{html.escape(title)}</h1>", facts_table(facts)]
+    for result in found.sets:
+        body += _section(result)
+    return page(title, body)
+
+
+def shown(measure: Measure) -> tuple[str, str, str]:
+    """A measure as people read it: what it is, its value, and what guessing gives."""
+    chance = "" if measure.chance is None else f"{measure.chance:.{measure.digits}f}"
+    return measure.told, f"{measure.value:.{measure.digits}f}", chance
+
+
+def remarks(result: SetResult) -> Iterator[str]:
+    """Lines on what was left out and what to know."""
+    if result.unusable:
+        first, reason = next(iter(result.unusable.items()))
+        yield f"left out {len(result.unusable)} unusable item(s); the first is {first}: {reason}"
+    yield from result.notes
+
+
+def _section(result: SetResult) -> Iterator[str]:
+    counts = ", ".join(f"{count:,} {what}" for what, count in result.counts.items())
+    yield f"<h2>{html.escape(result.name)}: {KINDS[result.kind]}</h2>"
+    yield f"<p>{html.escape(str(result.source))}: {counts}</p>"
+    yield from (f"<p>{html.escape(line)}</p>" for line in remarks(result))
+    yield numbers_table(("measure", "value", "guessing"), map(shown, result.measures))
+    for name, of in result.details.get("templates", {}).items():
+        if of["confused"]:
+            yield f"<p>Most often taken for another class, {html.escape(name)}:</p>"
+            rows = ([f"{each['is']} → {each['went_to']}", str(each["pictures"])] for each in of["confused"][:10])
+            yield numbers_table(("class", "pictures"), rows)
+    for figure in result.figures:
+        yield f"<p>{picture(draw(figure), figure.title)}</p>"

@@ -1,0 +1,136 @@
+"""Pictures and captions: retrieval both ways, and how the space is filled."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from math import comb
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from twinlens.training.data.captions import CaptionColumns, read_captions
+from twinlens.training.data.errors import DataError
+from twinlens.training.data.listed_pairs import CaptionedPicture
+from twinlens.training.evaluate import retrieval_ranks
+from twinlens.training.evaluation.bundles.config import RetrievalSection
+from twinlens.training.evaluation.bundles.figures import Histogram, RankCurves
+from twinlens.training.evaluation.bundles.results import Measure, SetResult
+from twinlens.training.evaluation.bundles.usable import Usable, need_both_towers, set_name, taken, with_vectors
+from twinlens.training.evaluation.bundles.vectors_once import VectorsOnce
+from twinlens.training.evaluation.held_out_pairs import pair_measures
+
+KS = (1, 5, 10)
+# Cosines of strangers in the histogram.
+_STRANGERS = 20_000
+_TOLD = {
+    "text_to_image": "text → image",
+    "image_to_text": "image → text",
+    "alignment": "alignment: mean squared distance of pairs, lower is nearer",
+    "modality_gap": "gap between the mean picture and the mean caption",
+    "image_uniformity": "uniformity of pictures, lower is more even",
+    "text_uniformity": "uniformity of captions",
+    "image_rank": "effective rank of pictures",
+    "text_rank": "effective rank of captions",
+}
+
+
+def measure_retrieval(vectors: VectorsOnce, section: RetrievalSection, max_share: float) -> SetResult:
+    """Embeds a captions file and searches it both ways.
+
+    Raises:
+        ConfigError: if the model lacks a tower.
+        DataError: if the file cannot be used, or names fewer than two pictures.
+    """
+    need_both_towers(vectors.model, section.path)
+    rows = _rows(section)
+    pictures = list({row.picture.name: row.picture for row in rows}.values())
+    usable = Usable(vectors, max_share)
+    image_md = usable.images(pictures)
+    text_nd = usable.texts([row.caption for row in rows])
+    place = {picture.name: row for row, picture in enumerate(pictures)}
+    owners = np.array([place[row.picture.name] for row in rows])
+    kept = with_vectors(text_nd, image_md[owners])
+    captioned, owners = np.unique(owners[kept], return_inverse=True)
+    images, texts = image_md[captioned], text_nd[kept]
+    if len(images) < 2:
+        raise DataError(f"{section.path} has {len(images)} usable picture(s): retrieval needs at least two")
+    usable.notes.extend(_repeated([row for row, used in zip(rows, kept, strict=True) if used]))
+    text_ranks, image_ranks = retrieval_ranks(images, texts, owners)
+    own, strangers = _cosines(images, texts, owners)
+    name = set_name(section)
+    found = pair_measures(images, texts, owners, KS)
+    chance = _chance(owners, len(images))
+    ways = {"captions looking for their picture": text_ranks, "pictures looking for a caption": image_ranks}
+    return SetResult(
+        "retrieval",
+        name,
+        section.path,
+        {"pictures": len(images), "captions": len(texts)},
+        (
+            *(_measure(key, value, chance.get(key)) for key, value in found.items() if key != "mean_recall"),
+            Measure("positive_cosine", "mean cosine of a caption and its picture", float(own.mean())),
+            Measure("negative_cosine", "mean cosine of a caption and another picture", float(strangers.mean())),
+        ),
+        details={"mean_recall": found["mean_recall"]},
+        figures=(
+            RankCurves(
+                f"{name}: found among the first k", ways, dict(zip(ways, (len(images), len(texts)), strict=True))
+            ),
+            Histogram(f"{name}: cosines", {"own picture": own, "another picture": strangers}, "cosine"),
+        ),
+        unusable=usable.problems,
+        notes=tuple(usable.notes),
+    )
+
+
+def _rows(section: RetrievalSection) -> list[CaptionedPicture]:
+    columns = CaptionColumns(image=section.image_column, caption=section.caption_column)
+    rows = read_captions(section.path, columns, images=section.images)
+    kept = set(taken(list(dict.fromkeys(row.picture.name for row in rows)), section.limit))
+    return [row for row in rows if row.picture.name in kept]
+
+
+def _repeated(rows: list[CaptionedPicture]) -> list[str]:
+    """A note on captions of several pictures: every search for one finds the wrong picture at least once."""
+    pictures = defaultdict(set)
+    for row in rows:
+        pictures[row.caption].add(row.picture.name)
+    shared = sum(len(images) > 1 for images in pictures.values())
+    if not shared:
+        return []
+    return [f"{shared:,} caption(s) belong to several pictures each: only one of them can be first"]
+
+
+def _cosines(
+    images: NDArray[np.float32], texts: NDArray[np.float32], owners: NDArray[np.int64]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Cosines of captions with their own picture, and with some others, the same ones every time."""
+    own = (texts * images[owners]).sum(axis=1, dtype=np.float64)
+    rng = np.random.default_rng(0)
+    asking = rng.integers(0, len(texts), size=_STRANGERS)
+    others = (owners[asking] + rng.integers(1, len(images), size=_STRANGERS)) % len(images)
+    return own, (texts[asking] * images[others]).sum(axis=1, dtype=np.float64)
+
+
+def _chance(owners: NDArray[np.int64], pictures: int) -> dict[str, float]:
+    """Recall@k and median rank of an order drawn at random."""
+    captions = len(owners)
+    counts = np.bincount(owners, minlength=pictures)
+    chance: dict[str, float] = {}
+    for k in KS:
+        chance[f"text_to_image_r{k}"] = min(1.0, k / pictures)
+        missed = [comb(captions - count, k) / comb(captions, k) if k <= captions else 0.0 for count in counts.tolist()]
+        chance[f"image_to_text_r{k}"] = 1.0 - sum(missed) / pictures
+    chance["text_to_image_median_rank"] = (pictures + 1) / 2
+    return chance
+
+
+def _measure(key: str, value: float, chance: float | None) -> Measure:
+    for way in ("text_to_image", "image_to_text"):
+        if key.startswith(way):
+            what = key.removeprefix(f"{way}_")
+            told = f"R@{what[1:]}" if what.startswith("r") else "median rank"
+            return Measure(key, f"{_TOLD[way]} {told}", value, chance, digits=3 if told != "median rank" else 1)
+    details: Any = {"digits": 1} if key.endswith("_rank") else {}
+    return Measure(key, _TOLD[key], value, chance, **details)

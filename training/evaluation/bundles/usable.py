@@ -1,0 +1,104 @@
+"""What of a set can be measured: which towers it needs, what was left out, and when that is too much."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from twinlens.training.data.errors import DataError
+from twinlens.training.data.listed_pictures import ListedPicture
+from twinlens.training.data.unusable import ALWAYS_ALLOWED, refuse_too_many
+from twinlens.training.errors import ConfigError
+from twinlens.training.evaluation.bundles.config import SetSection
+from twinlens.training.evaluation.bundles.embedder import EvaluatedModel
+from twinlens.training.evaluation.bundles.vectors_once import VectorsOnce
+
+SHARE_KEY = "max_unreadable_share (--max-unreadable-share)"
+
+T = TypeVar("T")
+
+
+def need_both_towers(model: EvaluatedModel, path: Path) -> None:
+    """Refuses a model of pictures or of texts alone.
+
+    Raises:
+        ConfigError: saying what can be measured on it.
+    """
+    lacking = "text" if not model.has_text_tower else "image"
+    if not (model.has_text_tower and model.has_image_tower):
+        instead = "; --labels can be measured on it, by nearest neighbours" if lacking == "text" else ""
+        raise ConfigError(f"{model.name}/{model.version} has no {lacking} tower, which {path} needs{instead}")
+
+
+def set_name(section: SetSection) -> str:
+    """What a set is called: its name, or the folder it lies in."""
+    if section.name:
+        return section.name
+    whole = section.path.absolute()
+    return whole.name if whole.is_dir() else whole.parent.name
+
+
+def taken(items: Sequence[T], limit: int | None) -> list[T]:
+    """At most `limit` of them, evenly spread, so that sorted ones stay mixed."""
+    if limit is None or limit >= len(items):
+        return list(items)
+    return [items[row * len(items) // limit] for row in range(limit)]
+
+
+@dataclass
+class Usable:
+    """Collects what cannot be used of one set.
+
+    Attributes:
+        vectors: Of the run.
+        max_share: So much may be unusable.
+        problems: What was left out, and why.
+        notes: Lines for people.
+    """
+
+    vectors: VectorsOnce
+    max_share: float
+    problems: dict[str, str] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+    def images(self, pictures: Sequence[ListedPicture]) -> NDArray[np.float32]:
+        """Vectors of pictures; rows of NaN where there is none.
+
+        Raises:
+            DataError: if too many cannot be used.
+        """
+        found = self.vectors.images(pictures)
+        bad = {pictures[row].name: reason for row, reason in found.problems.items()}
+        refuse_too_many(bad, len({each.name for each in pictures}), max_share=self.max_share, key=SHARE_KEY)
+        self.problems.update(bad)
+        return found.rows
+
+    def texts(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        """Vectors of texts; rows of NaN where there is none.
+
+        Raises:
+            DataError: if too many cannot be used.
+        """
+        found = self.vectors.texts(texts)
+        bad = {repr(texts[row]): reason for row, reason in found.problems.items()}
+        different = len(set(texts))
+        allowed = max(ALWAYS_ALLOWED, int(self.max_share * different + 1e-9)) if self.max_share else 0
+        if bad and (len(bad) > allowed or len(bad) == different):
+            first, reason = next(iter(bad.items()))
+            raise DataError(f"{len(bad)} of {different} texts cannot be used; the first is {first}: {reason}")
+        self.problems.update(bad)
+        cut = len({texts[row] for row in found.truncated})
+        if cut:
+            self.notes.append(f"{cut:,} of {different:,} texts are longer than the model reads and were cut")
+        return found.rows
+
+
+def with_vectors(*rows_nd: NDArray[np.float32]) -> NDArray[np.bool_]:
+    """Which rows have a vector in every one of some arrays, each of shape (n, d) or (n, k, d)."""
+    usable = [np.isfinite(rows.reshape(len(rows), -1)).all(axis=1) for rows in rows_nd]
+    return np.asarray(np.logical_and.reduce(usable))

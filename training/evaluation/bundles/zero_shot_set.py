@@ -1,0 +1,167 @@
+"""Pictures of known classes: zero-shot by the names of the classes, and nearest neighbours."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from twinlens.training.data.class_names import number_labels
+from twinlens.training.data.errors import DataError
+from twinlens.training.data.picture_set import WHERE_CLASSES_STAND
+from twinlens.training.data.picture_sources import list_pictures
+from twinlens.training.data.picture_tables import PictureColumns
+from twinlens.training.errors import ConfigError
+from twinlens.training.evaluation.bundles.config import ZeroShotSection
+from twinlens.training.evaluation.bundles.figures import Bars, Confusion, Figure
+from twinlens.training.evaluation.bundles.results import Measure, SetResult
+from twinlens.training.evaluation.bundles.usable import Usable, set_name, taken, with_vectors
+from twinlens.training.evaluation.bundles.vectors_once import VectorsOnce
+from twinlens.training.evaluation.held_out_pairs import spread_measures
+from twinlens.training.evaluation.knn import accuracy, knn_votes
+from twinlens.training.evaluation.prompt_templates import TemplateSet, checked, template_set
+from twinlens.training.evaluation.zero_shot import ZeroShot, class_vectors, zero_shot
+
+# So many pairs of classes that are taken for each other are told to scripts.
+_CONFUSED_PAIRS = 20
+# A confusion of more classes is told by these pairs alone.
+_MOST_IN_JSON = 100
+# More bars are no figure.
+_MOST_BARS = 60
+
+
+def measure_zero_shot(vectors: VectorsOnce, section: ZeroShotSection, max_share: float) -> SetResult:
+    """Embeds labelled pictures and the prompts of their classes. A model without a text tower has neighbours alone.
+
+    Raises:
+        ConfigError: if the model takes no pictures, or a set of prompts cannot be used.
+        DataError: if the pictures cannot be used, or have fewer than two classes.
+    """
+    model = vectors.model
+    if not model.has_image_tower:
+        raise ConfigError(f"{model.name}/{model.version} has no image tower, which {section.path} needs")
+    prompts = _template_sets(section) if model.has_text_tower else []
+    columns = PictureColumns(section.image_column, section.label_column)
+    listing = list_pictures(section.path, columns=columns, images=section.images)
+    labelled = taken([picture for picture in listing.pictures if picture.label is not None], section.limit)
+    classes, numbers = number_labels([picture.label for picture in labelled], listing.class_names)
+    if len(classes) < 2:
+        raise DataError(f"the pictures in {section.path} are of {len(classes)} class(es): {WHERE_CLASSES_STAND}")
+    usable = Usable(vectors, max_share)
+    if not prompts:
+        usable.notes.append("the model has no text tower: nearest neighbours alone, no zero-shot")
+    unlabelled = len(listing.pictures) - sum(picture.label is not None for picture in listing.pictures)
+    if unlabelled:
+        usable.notes.append(f"{unlabelled:,} picture(s) without a class were left aside")
+    rows = usable.images(labelled)
+    kept = with_vectors(rows)
+    images, labels = rows[kept], numbers[kept]
+    measures: list[Measure] = []
+    figures: list[Figure] = []
+    details: dict[str, Any] = {"classes_by_name": list(classes), "templates": {}}
+    name = set_name(section)
+    for each in prompts:
+        found = zero_shot(images, labels, _class_vectors(usable, each, classes))
+        measures += _measures(each, found, len(classes))
+        details["templates"][each.name] = _details(each, found, classes)
+        figures += _figures(f"{name}, {each.name}", found, classes)
+    knn = _neighbours(images, labels, len(classes), section.k)
+    if knn is not None:
+        measures.append(Measure("knn", f"kNN, k = {section.k}, leave one out", knn, 1 / len(classes)))
+    else:
+        usable.notes.append("no class has two pictures: there are no neighbours to look at")
+    spread = spread_measures(images)
+    told = {"uniformity": "uniformity of pictures, lower is more even", "rank": "effective rank of pictures"}
+    measures += [
+        Measure(f"image_{key}", told[key], value, digits=1 if key == "rank" else 3) for key, value in spread.items()
+    ]
+    return SetResult(
+        "zero_shot",
+        name,
+        section.path,
+        {"pictures": len(images), "classes": len(classes)},
+        tuple(measures),
+        details,
+        tuple(figures),
+        usable.problems,
+        tuple(dict.fromkeys(usable.notes)),
+    )
+
+
+def _template_sets(section: ZeroShotSection) -> list[TemplateSet]:
+    sets = [template_set(which) for which in section.templates]
+    if section.prompts:
+        sets.append(TemplateSet("prompts", checked(section.prompts, "prompts")))
+    if not sets:
+        raise ConfigError("templates: name at least one set of prompts")
+    names = [each.name for each in sets]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise ConfigError(f"two sets of prompts are called {twice!r}")
+    return sets
+
+
+def _class_vectors(usable: Usable, templates: TemplateSet, classes: tuple[str, ...]) -> NDArray[np.float64]:
+    prompts = templates.prompts(classes)
+    rows = usable.texts(prompts)
+    bad = np.flatnonzero(~with_vectors(rows))
+    if len(bad):
+        prompt = prompts[int(bad[0])]
+        raise DataError(f"the prompt {prompt!r} cannot be embedded: {usable.problems[repr(prompt)]}")
+    return class_vectors(rows.reshape(len(classes), len(templates.templates), -1))
+
+
+def _neighbours(images: NDArray[np.float32], labels: NDArray[np.int64], classes: int, k: int) -> float | None:
+    """Accuracy over the pictures whose class has another one; None where no class has two."""
+    asking = np.bincount(labels, minlength=classes)[labels] > 1
+    if not asking.any():
+        return None
+    bank, numbers = torch.from_numpy(images), torch.from_numpy(labels)
+    votes = knn_votes(bank, bank, numbers, classes, k=k, leave_one_out=True)
+    return accuracy(votes[torch.from_numpy(asking)], numbers[torch.from_numpy(asking)])
+
+
+def _measures(templates: TemplateSet, found: ZeroShot, classes: int) -> list[Measure]:
+    which = f"{templates.name} ({len(templates.templates)})" if len(templates.templates) > 1 else templates.name
+    measures = [Measure(f"{templates.name}/top_1", f"zero-shot top-1, {which}", found.top_1, 1 / classes)]
+    if found.top_5 is not None:
+        measures.append(Measure(f"{templates.name}/top_5", f"zero-shot top-5, {which}", found.top_5, 5 / classes))
+    told = f"mean recall of a class, {which}"
+    return [*measures, Measure(f"{templates.name}/mean_per_class", told, found.mean_per_class, 1 / classes)]
+
+
+def _details(templates: TemplateSet, found: ZeroShot, classes: tuple[str, ...]) -> dict[str, Any]:
+    wrong = found.confusion - np.diag(found.confusion.diagonal())
+    order = np.argsort(-wrong, axis=None, kind="stable")[:_CONFUSED_PAIRS]
+    pairs = [(int(cell) // len(classes), int(cell) % len(classes)) for cell in order]
+    details: dict[str, Any] = {
+        "prompts": list(templates.templates),
+        "top_1": found.top_1,
+        "top_5": found.top_5,
+        "mean_per_class": found.mean_per_class,
+        "per_class": {
+            name: None if np.isnan(share) else float(share)
+            for name, share in zip(classes, found.per_class, strict=True)
+        },
+        "confused": [
+            {"is": classes[own], "went_to": classes[other], "pictures": int(wrong[own, other])}
+            for own, other in pairs
+            if wrong[own, other]
+        ],
+    }
+    if len(classes) <= _MOST_IN_JSON:
+        details["confusion"] = found.confusion.tolist()
+    return details
+
+
+def _figures(title: str, found: ZeroShot, classes: tuple[str, ...]) -> list[Figure]:
+    figures: list[Figure] = [Confusion(f"{title}: which class goes where", classes, found.confusion)]
+    shares = {name: float(share) for name, share in zip(classes, found.per_class, strict=True) if not np.isnan(share)}
+    ordered = sorted(shares.items(), key=lambda pair: -pair[1])
+    if len(ordered) > _MOST_BARS:
+        half = _MOST_BARS // 2
+        ordered = ordered[:half] + ordered[-half:]
+        title = f"{title}, the {half} best and {half} worst"
+    return [*figures, Bars(f"{title}: recall of each class", dict(ordered), 1 / len(classes))]
