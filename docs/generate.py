@@ -17,10 +17,18 @@ from twinlens.__main__ import app
 from twinlens.encoders.manifest import Manifest
 from twinlens.server.settings import Settings
 from twinlens.training.augment.recipe import AugmentRecipe, Blur, Jitter, SmallPictures, Solarize, ViewGroup
+from twinlens.training.evaluation.bundles.config import (
+    CompositionalSection,
+    EvalConfig,
+    ModelSection,
+    PairsSection,
+    RetrievalSection,
+    ZeroShotSection,
+)
 from twinlens.training.image_config import ImageModelConfig, ImageRunConfig, KnnConfig, PicturesData, recipe_text
 from twinlens.training.methods.registry import IMAGE_METHODS, image_method
 from twinlens.training.sections.augment import PairAugmentConfig
-from twinlens.training.sections.data import CaptionsData, ScenesData
+from twinlens.training.sections.data import CaptionsData, CollectionData, FolderData, ScenesData, ShardsData
 from twinlens.training.sections.hard_negatives import HardNegativesConfig
 from twinlens.training.sections.loss import LossConfig
 from twinlens.training.sections.model import ModelConfig
@@ -108,6 +116,9 @@ _PICTURES: Mapping[str, type[BaseModel]] = {
 _CAPTIONS: Mapping[str, type[BaseModel]] = {
     '[data], source = "scenes"': ScenesData,
     '[data], source = "captions"': CaptionsData,
+    '[data], source = "folder"': FolderData,
+    '[data], source = "shards"': ShardsData,
+    '[data], source = "collection"': CollectionData,
     "[model]": ModelConfig,
     "[train]": RunConfig,
     "[loss]": LossConfig,
@@ -128,6 +139,31 @@ def training_settings() -> str:
             lines += _section(f"[method] of {method}", options, _recipe(method).get("method", {}))
     lines += ["## Captions (clip)", ""]
     for title, model in _CAPTIONS.items():
+        lines += _section(title, model)
+    return "\n".join(lines).rstrip() + "\n"
+
+
+_EVALUATION_HEAD = """# Settings of `twinlens eval --config FILE`
+
+Generated from the code by `make docs`. Every set of data is a table of its own, so its heading may come again. Paths in
+a file are relative to it.
+"""
+
+
+_EVALUATION: Mapping[str, type[BaseModel]] = {
+    "[model]": ModelSection,
+    "[[retrieval]]": RetrievalSection,
+    "[[zero_shot]]": ZeroShotSection,
+    "[[compositional]]": CompositionalSection,
+    "[[pairs]]": PairsSection,
+    "At the top": EvalConfig,
+}
+
+
+def evaluation_settings() -> str:
+    """The page as Markdown."""
+    lines = [*_EVALUATION_HEAD.splitlines(), ""]
+    for title, model in _EVALUATION.items():
         lines += _section(title, model)
     return "\n".join(lines).rstrip() + "\n"
 
@@ -193,7 +229,9 @@ def _values(annotation: Any) -> str:
     if origin is Union or type(annotation).__name__ == "UnionType":
         return ", ".join(_values(each) for each in arguments if each is not type(None))
     if origin is tuple:
-        return "list of tables" if arguments[-1] is Ellipsis else f"{len(arguments)} numbers"
+        if arguments[-1] is not Ellipsis:
+            return f"{len(arguments)} numbers"
+        return "list of texts" if arguments[0] is str else "list of tables"
     if origin is dict or (isinstance(annotation, type) and issubclass(annotation, BaseModel)):
         return "table"
     if origin is not None:  # Annotated
@@ -226,6 +264,7 @@ def main() -> int:
         "cli.md": cli_reference(),
         "settings.md": settings_reference(),
         "training.md": training_settings(),
+        "evaluation.md": evaluation_settings(),
         "bundle.schema.json": manifest_schema(),
     }
     stale = []
