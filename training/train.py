@@ -18,7 +18,7 @@ from twinlens.training.compiler import check_compiler
 from twinlens.training.config import TrainConfig, one_line
 from twinlens.training.config_layers import with_settings
 from twinlens.training.data.batches import PairBatches
-from twinlens.training.data.hard_share import HardShare
+from twinlens.training.data.hard_share import hard_share_of
 from twinlens.training.data.mined import MinedTable, tie
 from twinlens.training.data.pair_sources import load_pairs
 from twinlens.training.data.pairs import Pairs, RawPairs, tokenise
@@ -306,14 +306,12 @@ def config_of_run(out: Path, settings: Sequence[str] = ()) -> TrainConfig:
 
 
 def _batches(config: TrainConfig, pairs: Pairs, table: MinedTable | None, start: int, ranks: Ranks) -> PairBatches:
-    hard = config.hard_negatives
-    share = None if hard is None else HardShare(hard.texts_per_anchor, hard.images_per_anchor, hard.pairs_per_anchor)
     return PairBatches(
         pairs,
         config.train.batch_size,
         config.train.seed,
         mined=table,
-        share=share,
+        share=hard_share_of(config.hard_negatives, config.train.steps),
         start=start,
         rank=ranks.rank,
         world_size=ranks.world_size,

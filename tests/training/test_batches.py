@@ -9,8 +9,9 @@ import torch
 
 from twinlens.encoders.tokenise import TextTokenizer
 from twinlens.training.checkpoint import DualEncoderSpec
-from twinlens.training.data.batches import Batch, HardShare, PairBatches
+from twinlens.training.data.batches import Batch, PairBatches
 from twinlens.training.data.errors import DataError
+from twinlens.training.data.hard_share import HardShare
 from twinlens.training.data.mined import MinedTable, tie
 from twinlens.training.data.pairs import Pairs, from_scenes, tokenise
 from twinlens.training.data.scenes import Scene

@@ -15,7 +15,7 @@ from twinlens.training.data.batches import PairBatches
 from twinlens.training.data.pairs import from_scenes, tokenise
 from twinlens.training.data.scenes import make_scene
 from twinlens.training.losses.info_nce import info_nce
-from twinlens.training.losses.pair_features import of_one_process
+from twinlens.training.losses.pair_features import HardNegatives, of_one_process
 from twinlens.training.losses.pair_loss import pair_loss_of
 from twinlens.training.methods.clip import Clip
 from twinlens.training.modules.dual_encoder import MAX_LOG_SCALE, DualEncoder
@@ -105,6 +105,28 @@ def test_mined_negatives_count_with_their_weight(towers: DualEncoder, pair_batch
 
     assert loss(batch, 1e-12) == pytest.approx(loss(plain, 1.0), rel=1e-5)
     assert loss(plain, 1.0) < loss(batch, 0.5) < loss(batch, 1.0) < loss(batch, 4.0)
+
+
+def test_an_extra_counts_for_the_pairs_that_it_is_weighed_for(
+    towers: DualEncoder, pair_batch: Callable[[int], Any]
+) -> None:
+    whole = pair_batch(12)
+    equal = torch.eye(8, 12, dtype=torch.bool)
+    batch = dataclasses.replace(whole, pairs=8, equal_texts=equal, equal_images=equal)  # four extras of both kinds
+    weights = torch.rand(2, 8, 4, generator=torch.Generator().manual_seed(0)).round()
+    confined = dataclasses.replace(batch, extra_text_weights=weights[0], extra_image_weights=weights[1])
+    method = Clip(towers.eval(), INFO_NCE, learning_rate=1e-3, weight_decay=0.0, schedule=Schedule(10, 1))
+    with torch.no_grad():
+        images, texts = towers.images(batch.pixels_nhwc), towers.texts(batch.token_ids_nl)
+    features = of_one_process(
+        images[:8],
+        texts[:8],
+        hard_texts=HardNegatives(texts[8:], weights[0]),
+        hard_images=HardNegatives(images[8:], weights[1]),
+    )
+    loss = method.training_step(confined, 0)["loss"]
+    torch.testing.assert_close(loss.detach(), info_nce(features, towers.scale()).detach(), rtol=1e-5, atol=1e-6)
+    assert method.training_step(batch, 0)["loss"] > loss
 
 
 def test_losses_stay_in_fp32_where_the_towers_compute_in_bfloat16(

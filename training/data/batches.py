@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from itertools import islice
+from itertools import count, islice
 from typing import Any
 
 import numpy as np
@@ -15,11 +15,10 @@ from torch.utils.data import IterableDataset
 
 from twinlens.training.data.equal_pairs import EqualPairs
 from twinlens.training.data.errors import DataError
+from twinlens.training.data.hard_share import HardShare, all_of, drawn_for
 from twinlens.training.data.mined import MinedTable
 from twinlens.training.data.pair_order import CaptionChoice, PairOrder
 from twinlens.training.data.pairs import Pairs, pairs_of_captions
-
-_NONE = np.empty(0, dtype=np.int64)
 
 
 @dataclass(frozen=True)
@@ -39,6 +38,9 @@ class Batch:
         first: Own pair k is pair `first + k` of all.
         weights: How much each own pair counts, float32, shape (n,); None: all alike.
         number: Of the batch in the run, from 0.
+        extra_text_weights: How much each of all extra captions counts for an own pair, float32, shape (n, T); None: all
+            alike.
+        extra_image_weights: The same of all extra pictures, shape (n, I).
     """
 
     pixels_nhwc: Tensor
@@ -49,6 +51,8 @@ class Batch:
     first: int = 0
     weights: Tensor | None = None
     number: int = 0
+    extra_text_weights: Tensor | None = None
+    extra_image_weights: Tensor | None = None
 
     @property
     def samples(self) -> int:
@@ -62,22 +66,6 @@ class Batch:
 
 
 @dataclass(frozen=True)
-class HardShare:
-    """How many mined negatives enter a batch for each of its pairs, drawn anew each time.
-
-    Attributes:
-        texts_per_anchor: Captions that are negatives only, on top of the batch.
-        images_per_anchor: Pictures that are negatives only, on top of the batch.
-        pairs_per_anchor: Whole pairs that take the place of others, so the batch keeps its size: their captions and
-            pictures are negatives of their anchors, and anchors themselves (as in NegCLIP, Yuksekgonul et al. 2023).
-    """
-
-    texts_per_anchor: int = 0
-    images_per_anchor: int = 0
-    pairs_per_anchor: int = 0
-
-
-@dataclass(frozen=True)
 class _Chosen:
     """What a batch of all ranks holds.
 
@@ -87,6 +75,8 @@ class _Chosen:
         texts: Its extra captions, likewise.
         images: The pairs whose pictures are its extra ones.
         image_captions: A caption of each of those.
+        texts_drawn: Which extra captions were drawn for each of its pairs; -1 fills up.
+        images_drawn: Which extra pictures.
     """
 
     rows: NDArray[np.int64]
@@ -94,6 +84,8 @@ class _Chosen:
     texts: NDArray[np.int64]
     images: NDArray[np.int64]
     image_captions: NDArray[np.int64]
+    texts_drawn: NDArray[np.int64]
+    images_drawn: NDArray[np.int64]
 
 
 class PairBatches(IterableDataset[Batch]):
@@ -124,14 +116,15 @@ class PairBatches(IterableDataset[Batch]):
             batch_size: In pairs, of all ranks together.
             seed: Of order and choice.
             mined: Hard negatives.
-            share: How many of them enter.
+            share: How many of them enter, and of the captions that the data calls wrong.
             start: The number of the first batch to give, from 0.
             rank: Whose part of each batch is given.
             world_size: How many ranks share a batch.
             balance: The power by which large classes are seen less often; see `PairOrder`.
 
         Raises:
-            DataError: if the batch has fewer than 2 pairs or more than there are, or the ranks cannot share it.
+            DataError: if the batch has fewer than 2 pairs or more than there are, the ranks cannot share it, or wrong
+                captions are asked for and there are none.
         """
         if batch_size < 2:
             raise DataError(
@@ -143,14 +136,18 @@ class PairBatches(IterableDataset[Batch]):
             raise DataError(f"batch_size {batch_size} is larger than the data ({len(pairs)} pairs)")
         if batch_size % world_size:
             raise DataError(f"batch_size {batch_size} is not a multiple of the {world_size} processes that share it")
+        share = share or HardShare()
+        if share.wrong_texts_per_anchor and not pairs.wrong_texts.size:
+            raise DataError("the data holds no wrong captions: name their column with data.wrong_caption_column")
         self._pairs = pairs
         self._equals = EqualPairs(pairs.image_keys, pairs.text_keys, pairs.first_captions, pairs.caption_counts)
         self._pair_of = pairs_of_captions(pairs)
         self._balance = balance
         self._batch_size = batch_size
         self._seed = seed
-        self._mined = mined
-        self._share = share or HardShare()
+        nothing = np.empty((len(pairs), 0), dtype=np.int64)
+        self._mined = mined or MinedTable(nothing, nothing, unknown_rows=0)
+        self._share = share
         self._start = start
         self._rank = rank
         self._world_size = world_size
@@ -165,36 +162,42 @@ class PairBatches(IterableDataset[Batch]):
         rng = np.random.default_rng(self._seed)
         order = PairOrder(len(pairs), self._batch_size, rng, classes=pairs.classes, power=self._balance)
         captions = CaptionChoice(pairs.first_captions, pairs.caption_counts, rng)
-        while True:
+        share, mined = self._share, self._mined
+        for number in count():
             rows = order.next_ones()
             taken = len(rows)
-            if self._mined is not None and self._share.pairs_per_anchor:
-                rows, taken = self._with_mined_pairs(self._mined, rows, rng)
+            if share.pairs_per_anchor:
+                rows, taken = self._with_mined_pairs(rows, number, rng)
             order.take(taken)
-            texts = images = _NONE
             shown = captions.advance(rows)
-            if self._mined is not None:
-                texts = _draw(self._mined.texts[rows], self._share.texts_per_anchor, rng)
-                images = _draw(self._mined.images[rows], self._share.images_per_anchor, rng)
-            yield _Chosen(rows, shown, texts, images, captions.now(images))
+            texts_drawn = np.concatenate(
+                [
+                    share.drawn(share.windowed(mined.texts[rows], number), share.texts_per_anchor, number, rng),
+                    share.drawn(pairs.wrong_texts[rows], share.wrong_texts_per_anchor, number, rng),
+                ],
+                axis=1,
+            )
+            images_drawn = share.drawn(share.windowed(mined.images[rows], number), share.images_per_anchor, number, rng)
+            texts, images = all_of(texts_drawn), all_of(images_drawn)
+            yield _Chosen(rows, shown, texts, images, captions.now(images), texts_drawn, images_drawn)
 
     def _with_mined_pairs(
-        self, mined: MinedTable, waiting: NDArray[np.int64], rng: np.random.Generator
+        self, waiting: NDArray[np.int64], number: int, rng: np.random.Generator
     ) -> tuple[NDArray[np.int64], int]:
         """Takes waiting pairs with their mined ones until the batch is full; gives it and how many were waiting."""
-        count = self._share.pairs_per_anchor
+        share, mined = self._share, self._mined
+        texts = share.windowed(mined.texts[waiting], number)
+        of_texts = np.where(texts < 0, texts, self._pair_of[texts])
+        candidates = np.sort(np.concatenate([of_texts, share.windowed(mined.images[waiting], number)], axis=1), axis=1)
+        candidates[:, 1:][candidates[:, 1:] == candidates[:, :-1]] = -1  # mined by its caption and by its picture
+        drawn = share.drawn(candidates, share.pairs_per_anchor, number, rng)
         rows: dict[int, None] = {}
         taken = 0
-        for anchor in waiting:
+        for anchor, others in zip(waiting.tolist(), drawn.tolist(), strict=True):
             if len(rows) >= self._batch_size:
                 break
             taken += 1
-            rows[int(anchor)] = None
-            texts = mined.texts[anchor]
-            candidates = np.concatenate([self._pair_of[texts[texts >= 0]], mined.images[anchor]])
-            candidates = np.unique(candidates[candidates >= 0])
-            for row in rng.permutation(candidates)[:count]:
-                rows[int(row)] = None
+            rows |= dict.fromkeys([anchor, *(row for row in others if row >= 0)])
         return np.fromiter(rows, dtype=np.int64)[: self._batch_size], taken
 
     def _batch(self, number: int, chosen: _Chosen) -> Batch:
@@ -218,7 +221,13 @@ class PairBatches(IterableDataset[Batch]):
             first=self._rank * len(own),
             weights=None if pairs.weights is None else torch.from_numpy(pairs.weights[own]),
             number=number,
+            extra_text_weights=self._confined(chosen.texts_drawn, texts),
+            extra_image_weights=self._confined(chosen.images_drawn, images),
         )
+
+    def _confined(self, drawn: NDArray[np.int64], extra: NDArray[np.int64]) -> Tensor | None:
+        """1 where an extra was drawn for an own pair, else 0; None where it is a negative of all."""
+        return torch.from_numpy(drawn_for(self._own(drawn), extra)) if self._share.confined else None
 
     def _shared(self, extra: NDArray[np.int64], number: int) -> NDArray[np.int64]:
         """As many as all ranks can have equally many of; which are left out goes round with the batches."""
@@ -228,13 +237,3 @@ class PairBatches(IterableDataset[Batch]):
     def _own(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
         share = len(rows) // self._world_size
         return rows[self._rank * share : (self._rank + 1) * share]
-
-
-def _draw(candidates: NDArray[np.int64], count: int, rng: np.random.Generator) -> NDArray[np.int64]:
-    """Up to `count` of each row, without repetition over the whole batch (one column is enough for all its rows)."""
-    if count < 1 or candidates.shape[1] == 0:
-        return _NONE
-    order = rng.random(candidates.shape)
-    order[candidates < 0] = 2.0
-    chosen = np.take_along_axis(candidates, np.argsort(order, axis=1)[:, :count], axis=1)
-    return np.unique(chosen[chosen >= 0])

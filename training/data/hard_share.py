@@ -8,6 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from twinlens.training.sections.hard_negatives import HardNegativesConfig
+
 _NOTHING = -1
 
 
@@ -92,6 +94,24 @@ class HardShare:
         chosen = np.take_along_axis(candidates, np.argsort(order, axis=1)[:, :most], axis=1)
         wanted = math.floor(now) + (rng.random(len(candidates)) < now - math.floor(now))
         return np.where(np.arange(most) < wanted[:, None], chosen, _NOTHING)
+
+
+def hard_share_of(section: HardNegativesConfig | None, steps: int) -> HardShare:
+    """What a configuration asks for, over a run of so many steps."""
+    if section is None:
+        return HardShare()
+    return HardShare(
+        texts_per_anchor=section.texts_per_anchor,
+        images_per_anchor=section.images_per_anchor,
+        pairs_per_anchor=section.pairs_per_anchor,
+        wrong_texts_per_anchor=section.wrong_captions_per_anchor,
+        confined=section.confined,
+        share_start=section.share_start,
+        window=section.window,
+        hardness_start=section.hardness_start,
+        hardness_end=section.hardness_end,
+        grown_after=round(section.grown_at * steps),
+    )
 
 
 def all_of(drawn: NDArray[np.int64]) -> NDArray[np.int64]:

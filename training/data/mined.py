@@ -14,7 +14,7 @@ from twinlens.training.mining.manifest import MinedNegatives
 
 @dataclass(frozen=True)
 class MinedTable:
-    """For every pair the captions and the pictures that are hard negatives; -1 fills the rows up.
+    """For every pair the captions and the pictures that are hard negatives, the hardest first; -1 fills the rows up.
 
     Attributes:
         texts: Rows of `Pairs.token_ids_ml`, shape (n, at most k captions).
@@ -42,7 +42,9 @@ def tie(mined: MinedNegatives, pairs: Pairs) -> MinedTable:
         number[identity], text_of[identity] = int(of[row]), row
     found: dict[str, list[list[int]]] = {kind: [[] for _ in pairs.ids] for kind in ("text", "image")}
     unknown = 0
-    for anchor, negative, kind in zip(mined.anchor_ids, mined.negative_ids, mined.kinds, strict=True):
+    hardest_first = sorted(range(len(mined)), key=lambda row: -mined.scores[row])
+    for row in hardest_first:
+        anchor, negative, kind = mined.anchor_ids[row], mined.negative_ids[row], mined.kinds[row]
         if anchor in number and negative in number:
             found[kind][number[anchor]].append((text_of if kind == "text" else number)[negative])
         else:

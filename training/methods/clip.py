@@ -22,7 +22,7 @@ from twinlens.training.optimiser import Schedule, adamw, scheduled
 
 
 class Clip(pl.LightningModule):
-    """A loss over pairs; mined captions and pictures are further negatives for all of them (NegCLIP).
+    """A loss over pairs; hard captions and pictures are further negatives of all of them (NegCLIP), or of some.
 
     The pairs of all ranks are compared with each other, and the gradient is that of one process with the whole batch.
 
@@ -52,7 +52,7 @@ class Clip(pl.LightningModule):
             learning_rate: After warm-up.
             weight_decay: Of matrices only.
             schedule: Of the learning rate.
-            hard_weight: How much a mined negative counts against one of the batch.
+            hard_weight: How much a hard negative counts against one of the batch.
             chunk_size: The most pictures, and captions, that are encoded at a time; see `encode_in_chunks`.
             ema_decay: Of the moving average of the weights, which is then what a checkpoint keeps; None: there is none.
         """
@@ -107,16 +107,17 @@ class Clip(pl.LightningModule):
             all_texts,
             first=batch.first,
             equal=batch.equal_texts[:, :pairs],
-            hard_texts=self._hard(texts[n:], batch.equal_texts[:, pairs:]),
-            hard_images=self._hard(images[n:], batch.equal_images[:, pairs:]),
+            hard_texts=self._hard(texts[n:], batch.equal_texts[:, pairs:], batch.extra_text_weights),
+            hard_images=self._hard(images[n:], batch.equal_images[:, pairs:], batch.extra_image_weights),
             weights_n=batch.weights,
         )
 
-    def _hard(self, own: Tensor, equal: Tensor) -> HardNegatives | None:
+    def _hard(self, own: Tensor, equal: Tensor, weights: Tensor | None) -> HardNegatives | None:
         """The extras of all ranks; each has as many."""
         if len(own) == 0:
             return None
-        return HardNegatives(gather_with_gradients(own), self._hard_weight * ~equal)
+        counted = ~equal if weights is None else weights * ~equal
+        return HardNegatives(gather_with_gradients(own), self._hard_weight * counted)
 
     def transfer_batch_to_device(self, batch: Batch, device: torch.device, dataloader_idx: int) -> Batch:  # noqa: ARG002
         """Lightning cannot move frozen dataclasses by itself."""
