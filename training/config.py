@@ -15,12 +15,13 @@ from twinlens.training.config_layers import relative_to, with_settings
 from twinlens.training.errors import ConfigError
 from twinlens.training.known_keys import perhaps_key
 from twinlens.training.sections.augment import PairAugmentConfig
-from twinlens.training.sections.data import DataConfig
+from twinlens.training.sections.data import SOURCES, DataConfig
 from twinlens.training.sections.frozen import Frozen
 from twinlens.training.sections.hard_negatives import HardNegativesConfig
 from twinlens.training.sections.loss import LossConfig
 from twinlens.training.sections.model import ModelConfig
 from twinlens.training.sections.run import RunConfig
+from twinlens.training.sections.tuning import TuningConfig
 
 # Section and key of what is a path.
 PATHS = (
@@ -46,6 +47,7 @@ class TrainConfig(WholeConfig):
     data: DataConfig
     model: ModelConfig
     train: RunConfig = RunConfig()
+    tuning: TuningConfig = TuningConfig()
     loss: LossConfig = LossConfig()
     augment: PairAugmentConfig | None = None
     hard_negatives: HardNegativesConfig | None = None
@@ -104,10 +106,15 @@ def one_line(error: ValidationError, model: type[BaseModel], *, prefix: str = ""
         case "missing":
             return f"{where} is missing{more}"
         case "union_tag_not_found":
-            return f"{where}.source is missing: 'scenes' or 'captions'{more}"
+            return f"{where}.source is missing: {_listed(SOURCES)}{more}"
         case "union_tag_invalid":
-            return f"{where}.source must be 'scenes' or 'captions'{more}"
+            return f"{where}.source must be {_listed(SOURCES)}{more}"
         case "value_error":
             return f"{where}: {first['ctx']['error']}{more}"
         case _:
             return f"{where}: {first['msg'][0].lower()}{first['msg'][1:]}, found {first['input']!r}{more}"
+
+
+def _listed(values: Sequence[str]) -> str:
+    *first, last = [f"'{value}'" for value in values]
+    return f"{', '.join(first)} or {last}"

@@ -48,8 +48,8 @@ def relative_to(content: dict[str, Any], folder: Path, keys: Sequence[tuple[str,
     """
     for section, key in keys:
         table = content.get(section)
-        # An empty name stays one, and is refused.
-        if isinstance(table, dict) and table.get(key) and isinstance(table[key], str):
+        # An empty name stays one, and is refused; an address is the same from everywhere.
+        if isinstance(table, dict) and table.get(key) and isinstance(table[key], str) and "://" not in table[key]:
             content = merged(content, {section: {key: str(folder / table[key])}})
     return content
 

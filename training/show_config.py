@@ -49,6 +49,6 @@ def _with_whole_paths(content: dict[str, Any], keys: Sequence[tuple[str, str]]) 
     """The text may be put into a file anywhere, and paths in a file are relative to it."""
     for section, key in keys:
         table = content.get(section)
-        if table is not None and table.get(key) is not None:
+        if table is not None and table.get(key) is not None and "://" not in table[key]:
             table[key] = str(Path(table[key]).absolute())
     return content

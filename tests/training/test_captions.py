@@ -65,9 +65,8 @@ def test_tables_are_read_by_column_name(tmp_path: Path, name: str, delimiter: st
     path = tmp_path / name
     path.write_text(delimiter.join(["title", "filepath"]) + "\n" + delimiter.join(["a cat", "cats/1.jpg"]) + "\n")
     (row,) = read_captions(path, CaptionColumns(image="filepath", caption="title"), images=tmp_path / "photos")
-    assert row.id == row.picture.name == "cats/1.jpg"
-    assert row.picture.file == tmp_path / "photos/cats/1.jpg"
-    assert row.caption == "a cat"
+    picture = ListedPicture("cats/1.jpg", None, tmp_path / "photos/cats/1.jpg")
+    assert row == CaptionedPicture("cats/1.jpg", picture, "a cat")
 
 
 def test_a_byte_order_mark_does_not_hide_the_first_column(tmp_path: Path) -> None:

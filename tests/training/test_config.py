@@ -62,7 +62,10 @@ def test_the_digest_follows_the_values_not_the_layout(tmp_path: Path) -> None:
         ("[data", "is not TOML"),
         (MINIMAL + "[train]\nstepz = 5\n", "unknown key train.stepz"),
         (MINIMAL.replace("source", "kind"), "data.source is missing"),
-        (MINIMAL.replace("scenes", "webdataset"), "data.source must be 'scenes' or 'captions'"),
+        (
+            MINIMAL.replace("scenes", "webdataset"),
+            "data.source must be 'scenes', 'captions', 'folder', 'shards' or 'collection'",
+        ),
         (MINIMAL.replace('"scenes"', '"scenes"\npath = "x"'), "unknown key data.path"),
         ('[data]\nsource = "captions"\n[model]\nopen_clip = "x"\n', "data.path is missing"),
         (MINIMAL + 'from_checkpoint = "c.pt"\n', r"model: give exactly one of .*found: 2"),

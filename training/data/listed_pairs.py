@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from twinlens.training.data.equal_pairs import ranges
-from twinlens.training.data.listed_pictures import ListedPicture
+from twinlens.training.data.listed_pictures import Picture
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,7 @@ class CaptionedPicture:
     """
 
     id: str
-    picture: ListedPicture
+    picture: Picture
     caption: str
     wrong: tuple[str, ...] = ()
     weight: float = 1.0
@@ -49,7 +49,7 @@ class ListedPairs:
     """
 
     ids: tuple[str, ...]
-    pictures: tuple[ListedPicture, ...]
+    pictures: tuple[Picture, ...]
     captions: tuple[str, ...]
     caption_ids: tuple[str, ...]
     first_captions: NDArray[np.int64]
@@ -98,7 +98,7 @@ def pair_pictures(rows: Sequence[CaptionedPicture]) -> ListedPairs:
 
     The wrong captions of a picture are those of all its rows, and its weight is their mean.
     """
-    grouped: dict[ListedPicture, list[CaptionedPicture]] = {}
+    grouped: dict[Picture, list[CaptionedPicture]] = {}
     for row in rows:
         grouped.setdefault(row.picture, []).append(row)
     groups = list(grouped.values())

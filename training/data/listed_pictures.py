@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 from twinlens.training.data.errors import DataError
 from twinlens.training.data.regular_file import open_regular
@@ -12,6 +13,23 @@ from twinlens.training.errors import first_line
 
 CLASSES_FILE = "classes.json"
 LONGEST_CLASS = 1000
+
+
+class Picture(Protocol):
+    """A picture that is yet to be read; equal ones are one picture."""
+
+    @property
+    def name(self) -> str:
+        """What a person calls it."""
+        ...
+
+    def read(self) -> bytes:
+        """The picture's bytes.
+
+        Raises:
+            OSError: if it cannot be read.
+        """
+        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -128,7 +128,7 @@ def decode_pairs(
     pictures = list(dict.fromkeys(listed.pictures))
     if not pictures:
         raise DataError("there are no pictures to train on")
-    decoded = decode_each(pictures, ListedPicture.read, spec, spill=spill)
+    decoded = decode_each(pictures, lambda picture: picture.read(), spec, spill=spill)
     unreadable = dict(listed.problems) | {pictures[k].name: reason for k, reason in decoded.unreadable.items()}
     refuse_too_many(
         unreadable,

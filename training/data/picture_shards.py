@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import tarfile
 from collections.abc import Sequence
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import BinaryIO
 
 from twinlens.client.example_files import known_label
@@ -16,8 +15,9 @@ from twinlens.training.data.listed_pictures import (
     class_names_beside,
     problem_of_class,
 )
-from twinlens.training.data.regular_file import open_regular
-from twinlens.training.errors import first_line
+from twinlens.training.data.shard_members import ShardMember, open_shard, shard_members
+
+_LONGEST_CLASS_FILE = 4096
 
 
 def list_shards(shards: Sequence[Path]) -> PictureListing:
@@ -37,51 +37,24 @@ def list_shards(shards: Sequence[Path]) -> PictureListing:
 
 def _list(shard: Path) -> list[ListedPicture]:
     labels: dict[str, str | None] = {}
-    members: list[tuple[str, tarfile.TarInfo]] = []
-    try:
-        with open_regular(shard) as stream, tarfile.open(fileobj=stream, mode="r:") as tar:
-            for member in tar:
-                path = PurePosixPath(member.name)
-                if not member.isreg() or member.issparse() or path.name.startswith("."):
-                    continue
-                # As webdataset: what comes before the first dot of the file's name is the key.
-                stem, _, kind = path.name.partition(".")
-                key = str(path.with_name(stem))
-                if kind == "cls":
-                    file = tar.extractfile(member)
-                    label = "" if file is None else file.read(4096).decode()
-                    if problem := problem_of_class(label):
-                        raise DataError(f"{shard}: the class of {member.name} {problem}")
-                    labels[key] = known_label(label)
-                elif path.suffix.lower() in IMAGE_SUFFIXES:
-                    members.append((key, member))
-            _check_end(stream, tar.offset, shard)
-    except UnicodeDecodeError:
-        raise DataError(f"{shard}: the class of {member.name} is not text") from None
-    except OSError as error:
-        raise DataError(f"{shard} cannot be read: {error.strerror or error}") from None
-    except tarfile.TarError as error:
-        raise DataError(f"{shard} is not a whole, uncompressed tar file: {first_line(error)}") from None
+    pictures = []
+    with open_shard(shard) as stream:
+        for member in shard_members(stream, shard):
+            if member.kind == "cls":
+                labels[member.key] = _label(member, stream, shard)
+            elif member.suffix in IMAGE_SUFFIXES:
+                pictures.append(member)
     return [
-        ListedPicture(f"{shard.name}/{member.name}", labels.get(key), shard, member.offset_data, member.size)
-        for key, member in members
+        ListedPicture(f"{shard.name}/{member.name}", labels.get(member.key), shard, member.offset, member.size)
+        for member in pictures
     ]
 
 
-def _check_end(stream: BinaryIO, end: int, shard: Path) -> None:
-    """Python's reader takes the end of the file, and a header that is none, for the end of the pictures.
-
-    Args:
-        stream: The shard.
-        end: Where the reader stopped.
-        shard: Its path.
-
-    Raises:
-        DataError: if no empty block is there, which is how a tar file ends.
-    """
-    stream.seek(end)
-    block = stream.read(tarfile.BLOCKSIZE)
-    if len(block) < tarfile.BLOCKSIZE:
-        raise DataError(f"{shard} is cut off: the mark that ends a tar file is missing; fetch or write it again")
-    if any(block):
-        raise DataError(f"{shard} is damaged at byte {end:,}; fetch or write it again")
+def _label(member: ShardMember, stream: BinaryIO, shard: Path) -> str | None:
+    try:
+        label = member.text(stream, _LONGEST_CLASS_FILE)
+    except UnicodeDecodeError:
+        raise DataError(f"{shard}: the class of {member.name} is not text") from None
+    if problem := problem_of_class(label):
+        raise DataError(f"{shard}: the class of {member.name} {problem}")
+    return known_label(label)

@@ -1,0 +1,80 @@
+"""Brings shards from an address to this machine's disk, whole or not at all."""
+
+from __future__ import annotations
+
+import http.client
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import IO
+
+from twinlens.training.data.errors import DataError
+from twinlens.training.errors import first_line
+
+_TRIES = 3
+_PART = 1 << 20
+_SILENCE_S = 60.0
+
+
+def fetch_shard(address: str, to: Path, *, wait_s: float = 1.0) -> None:
+    """Writes what lies at an address to a file; tries again where the connection breaks.
+
+    Args:
+        address: `http://…`, `https://…`, or of any file system that fsspec knows (`s3://…`).
+        to: The file.
+        wait_s: Before the second try; twice as long before the third.
+
+    Raises:
+        DataError: naming the address, if it cannot be had after three tries, or the disk has no room.
+    """
+    for attempt in range(_TRIES):
+        if attempt:
+            time.sleep(wait_s * 2 ** (attempt - 1))
+        try:
+            with _opened(address) as (source, size):
+                written = _copy(source, to)
+            if size is None or written == size:
+                return
+            reason = f"{written:,} of {size:,} bytes came"
+        except urllib.error.HTTPError as error:
+            error.close()
+            reason = f"the host answered {error.code} {error.reason}"
+            if error.code < 500:
+                break
+        except FileNotFoundError:
+            reason = "no such file"
+            break
+        except Exception as error:  # whatever a connection or a file system raises
+            reason = first_line(error)
+    to.unlink(missing_ok=True)
+    raise DataError(f"{address} cannot be fetched: {reason}")
+
+
+@contextmanager
+def _opened(address: str) -> Iterator[tuple[IO[bytes] | http.client.HTTPResponse, int | None]]:
+    """What to read from, and how many bytes there are to be."""
+    if address.startswith(("http://", "https://")):
+        with closing(urllib.request.urlopen(address, timeout=_SILENCE_S)) as response:  # noqa: S310 - just checked
+            size = response.headers.get("Content-Length")
+            yield response, None if size is None else int(size)
+        return
+    import fsspec  # noqa: PLC0415 - for such addresses only
+
+    fs, path = fsspec.url_to_fs(address)
+    with fs.open(path, "rb") as file:
+        yield file, None
+
+
+def _copy(source: IO[bytes] | http.client.HTTPResponse, to: Path) -> int:
+    written = 0
+    try:
+        target = to.open("wb")
+    except OSError as error:
+        raise DataError(f"{to.parent} cannot take shards: {error.strerror or error}") from None
+    with target:
+        while part := source.read(_PART):
+            written += target.write(part)
+    return written
