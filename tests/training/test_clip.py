@@ -19,6 +19,7 @@ from twinlens.training.losses.pair_features import HardNegatives, of_one_process
 from twinlens.training.losses.pair_loss import pair_loss_of
 from twinlens.training.methods.clip import Clip
 from twinlens.training.modules.dual_encoder import MAX_LOG_SCALE, DualEncoder
+from twinlens.training.modules.momentum import warmed_up_momentum
 from twinlens.training.optimiser import Schedule, adamw
 from twinlens.training.pair_augment import train_views
 from twinlens.training.sections.augment import PairAugmentConfig
@@ -162,3 +163,85 @@ def test_views_take_the_place_of_the_stored_pictures(towers: DualEncoder, tiny_s
     plain = method.training_step(batch, 0)["loss"].item()
     method.augmenter = views
     assert method.training_step(batch, 0)["loss"].item() == wanted != plain
+
+
+VIT = {"image_size": SIZE, "layers": 1, "width": 16, "head_width": 8, "patch_size": 16}
+
+
+def vision_transformer(tiny_spec: DualEncoderSpec) -> DualEncoder:
+    """Towers that normalise nothing over a batch."""
+    torch.manual_seed(0)
+    spec = dataclasses.replace(tiny_spec, model_cfg={**tiny_spec.model_cfg, "vision_cfg": VIT})
+    return DualEncoder(build_model(spec), spec.preprocess.mean, spec.preprocess.std)
+
+
+def stepped(towers: DualEncoder, batch: Any, chunk_size: int | None) -> list[torch.Tensor]:
+    method = Clip(
+        towers, INFO_NCE, learning_rate=1e-3, weight_decay=0.0, schedule=Schedule(10, 1), chunk_size=chunk_size
+    )
+    towers.zero_grad()
+    loss = method.training_step(batch, 0)["loss"]
+    torch.autograd.backward(loss)
+    return [loss.detach(), *(p.grad.clone() for p in towers.parameters() if p.grad is not None)]
+
+
+def test_eight_chunks_equal_one_big_batch(tiny_spec: DualEncoderSpec, pair_batch: Callable[[int], Any]) -> None:
+    towers, batch = vision_transformer(tiny_spec), pair_batch(32)
+    whole = stepped(towers, batch, None)
+    assert len(whole) == 1 + len(list(towers.parameters()))
+    torch.testing.assert_close(stepped(towers, batch, 4), whole, rtol=1e-5, atol=1e-5)
+
+
+def test_with_chunks_the_graph_keeps_pictures_captions_and_their_vectors_only(
+    tiny_spec: DualEncoderSpec, pair_batch: Callable[[int], Any]
+) -> None:
+    """What the towers keep for the backward pass is there for one chunk at a time: see `encode_in_chunks`."""
+    batch = pair_batch(32)
+    kept: dict[int, int] = {}
+
+    def keep(tensor: torch.Tensor) -> torch.Tensor:
+        kept[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
+        return tensor
+
+    def bytes_kept(chunk_size: int | None) -> int:
+        kept.clear()
+        method = Clip(
+            vision_transformer(tiny_spec),
+            INFO_NCE,
+            learning_rate=1e-3,
+            weight_decay=0.0,
+            schedule=Schedule(10, 1),
+            chunk_size=chunk_size,
+        )
+        with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+            values = method.training_step(batch, 0)
+        assert values["loss"].requires_grad
+        return sum(kept.values())
+
+    inputs = batch.pixels_nhwc.nbytes + batch.token_ids_nl.nbytes
+    assert bytes_kept(4) < inputs + 32 * 1024
+    assert bytes_kept(None) > 8 * bytes_kept(4)
+
+
+def test_the_average_follows_the_weights_and_is_what_a_checkpoint_keeps(
+    tiny_spec: DualEncoderSpec, pair_batch: Callable[[int], Any]
+) -> None:
+    towers = vision_transformer(tiny_spec)
+    method = Clip(towers, INFO_NCE, learning_rate=1e-3, weight_decay=0.0, schedule=Schedule(10, 1), ema_decay=0.5)
+    assert method.average is not None
+    average = {name: value.clone() for name, value in towers.model.state_dict().items()}
+    for step in range(4):
+        with torch.no_grad():
+            for parameter in towers.parameters():
+                parameter.add_(0.1)
+        momentum = min(0.5, (1 + step) / (10 + step))
+        method.average.follow(towers, warmed_up_momentum(0.5, step))
+        for name, value in towers.model.state_dict().items():
+            if value.is_floating_point():
+                average[name] = momentum * average[name] + (1 - momentum) * value
+    exported = method.exported().state_dict()
+    assert exported.keys() == average.keys()
+    torch.testing.assert_close(exported, average, rtol=1e-5, atol=1e-6)
+    assert method.trained() is not towers
+    assert not method.average.training
+    assert all(parameter is not other for parameter in towers.parameters() for other in method.average.parameters())
