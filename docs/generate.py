@@ -33,6 +33,7 @@ from twinlens.training.sections.hard_negatives import HardNegativesConfig
 from twinlens.training.sections.loss import LossConfig
 from twinlens.training.sections.model import ModelConfig
 from twinlens.training.sections.run import RunConfig
+from twinlens.training.sections.tuning import TuningConfig
 
 REFERENCE = Path(__file__).resolve().parent / "reference"
 
@@ -121,6 +122,7 @@ _CAPTIONS: Mapping[str, type[BaseModel]] = {
     '[data], source = "collection"': CollectionData,
     "[model]": ModelConfig,
     "[train]": RunConfig,
+    "[tuning]": TuningConfig,
     "[loss]": LossConfig,
     "[augment]": PairAugmentConfig,
     "[hard_negatives]": HardNegativesConfig,

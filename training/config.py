@@ -22,6 +22,7 @@ from twinlens.training.sections.loss import LossConfig
 from twinlens.training.sections.model import ModelConfig
 from twinlens.training.sections.run import RunConfig
 from twinlens.training.sections.tuning import TuningConfig
+from twinlens.training.sections.tuning import TuningConfig
 
 # Section and key of what is a path.
 PATHS = (
@@ -47,6 +48,7 @@ class TrainConfig(WholeConfig):
     data: DataConfig
     model: ModelConfig
     train: RunConfig = RunConfig()
+    tuning: TuningConfig = TuningConfig()
     tuning: TuningConfig = TuningConfig()
     loss: LossConfig = LossConfig()
     augment: PairAugmentConfig | None = None

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
 from torch import nn
+
+from twinlens.training.errors import ConfigError
 
 
 @dataclass(frozen=True)
@@ -26,12 +28,33 @@ class Schedule:
         return 0.5 * (1.0 + math.cos(math.pi * min(1.0, done)))
 
 
-def adamw(module: nn.Module, *, learning_rate: float, weight_decay: float) -> torch.optim.AdamW:
+def adamw(
+    module: nn.Module, *, learning_rate: float, weight_decay: float, rates: Mapping[str, float] | None = None
+) -> torch.optim.AdamW:
     """Fused AdamW; gains, biases and the temperature (fewer than two dimensions) are not decayed.
 
     β₂ = 0.98 and ε = 1e-6 are those of CLIP's transformers (Radford et al. 2021, table 19).
+
+    Args:
+        module: What is trained; parameters without gradients are left out.
+        learning_rate: After warm-up.
+        weight_decay: Of matrices only.
+        rates: Factors on the learning rate by the parameter's name in `module`; 1 where there is none.
+
+    Raises:
+        ConfigError: if nothing is left to be trained.
     """
-    groups = _groups([module], weight_decay)
+    by_rate: dict[float, list[nn.Parameter]] = {}
+    for name, parameter in module.named_parameters():
+        if parameter.requires_grad:
+            by_rate.setdefault((rates or {}).get(name, 1.0), []).append(parameter)
+    if not by_rate:
+        raise ConfigError("every part of the model is locked: nothing would be trained")
+    groups = [
+        {**group, "lr": learning_rate * rate}
+        for rate, parameters in by_rate.items()
+        for group in _split(parameters, weight_decay)
+    ]
     return torch.optim.AdamW(groups, lr=learning_rate, betas=(0.9, 0.98), eps=1e-6, fused=True)
 
 
@@ -81,7 +104,11 @@ def scheduled(
 
 def _groups(modules: Iterable[nn.Module], weight_decay: float) -> list[dict[str, object]]:
     trained = {id(p): p for module in modules for p in module.parameters() if p.requires_grad}.values()
+    return _split(trained, weight_decay)
+
+
+def _split(parameters: Collection[nn.Parameter], weight_decay: float) -> list[dict[str, object]]:
     return [
-        {"params": [p for p in trained if p.ndim >= 2], "weight_decay": weight_decay},
-        {"params": [p for p in trained if p.ndim < 2], "weight_decay": 0.0},
+        {"params": [p for p in parameters if p.ndim >= 2], "weight_decay": weight_decay},
+        {"params": [p for p in parameters if p.ndim < 2], "weight_decay": 0.0},
     ]

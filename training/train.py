@@ -27,7 +27,7 @@ from twinlens.training.evaluation.curves import write_curves
 from twinlens.training.event_files import check_event_files, event_files
 from twinlens.training.interruption import Interruption
 from twinlens.training.loop import fit
-from twinlens.training.losses.pair_loss import pair_loss_of
+from twinlens.training.losses.pair_loss import pair_loss_of, starting_scale
 from twinlens.training.methods.clip import Clip
 from twinlens.training.mining.manifest import MinedNegatives, read_manifest
 from twinlens.training.modules.dual_encoder import DualEncoder
@@ -53,6 +53,9 @@ from twinlens.training.run_state import RunIdentity, RunState, discard_state, re
 from twinlens.training.sections.data import balance_power
 from twinlens.training.start import Parent, Scratch, start_of
 from twinlens.training.step_guard import StepGuard
+from twinlens.training.tuning.locks import Locks
+from twinlens.training.tuning.prepare import prepare
+from twinlens.training.tuning.rates import learning_rates
 from twinlens.training.validation_callback import Validation, ValidationCallback
 from twinlens.training.versions import versions
 
@@ -122,6 +125,7 @@ class _Prepared:
 
     spec: DualEncoderSpec
     method: Clip
+    locks: Locks
     batches: PairBatches
     raw: RawPairs
     pairs: Pairs
@@ -149,7 +153,10 @@ def _prepare(config: TrainConfig, out: Path, ranks: Ranks, say: Say, *, resume: 
     hard = config.hard_negatives
     mined = None if hard is None or hard.manifest is None else read_manifest(hard.manifest)
     raw = load_pairs(config.data, stored_preprocess(config.augment, start.preprocess), spill=out)
-    spec, model = start.build(raw.captions)
+    log_scale, bias = starting_scale(config.loss)
+    spec, model = start.build(raw.captions, log_scale=log_scale, bias=bias)
+    spec = prepare(spec, model, config.tuning)
+    locks = Locks(model, config.tuning, steps=run.steps, ranks=ranks)
     pairs = tokenise(raw, spec.tokenizer_json, spec.text)
     table = None if mined is None else tie(mined, pairs)
     identity = RunIdentity(_METHOD, config.digest(), raw.digest())
@@ -179,7 +186,7 @@ def _prepare(config: TrainConfig, out: Path, ranks: Ranks, say: Say, *, resume: 
         parent_space_id=_parent_space(start, mined),
         packages=versions(PACKAGES),
     )
-    prepared = _Prepared(spec, method, batches, raw, pairs, table, None, lineage, first_step, start.step)
+    prepared = _Prepared(spec, method, locks, batches, raw, pairs, table, None, lineage, first_step, start.step)
     if ranks.is_first:
         _write_tables(prepared, config, out, resume=resume)
     return prepared
@@ -197,6 +204,7 @@ def _method(config: TrainConfig, spec: DualEncoderSpec, model: torch.nn.Module) 
         chunk_size=run.chunk_size,
         ema_decay=run.ema_decay,
     )
+    method.rates = learning_rates(model, config.tuning)
     if run.compile:
         method.compile_towers()
     return method
@@ -250,6 +258,7 @@ def _fit(
             threads=settings.threads,
             guard=StepGuard(max_skipped=settings.max_skipped, max_gradient_norm=settings.max_gradient_norm),
             callbacks=[
+                run.locks,
                 *([] if looking is None else [looking]),
                 RunState(state, identity, every=settings.state_every, steps=settings.steps, interruption=interruption),
             ],

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytorch_lightning as pl
@@ -29,6 +29,7 @@ class Clip(pl.LightningModule):
     Attributes:
         towers: What is trained.
         average: Their exponential moving average, where one is kept.
+        rates: Factors on the learning rate by a parameter's name in `towers.model`; set by the run.
         augmenter: Gives the pictures of a batch their views; set by the run. None: they go to the tower as they are.
     """
 
@@ -61,6 +62,7 @@ class Clip(pl.LightningModule):
         # In evaluation mode: it computes nothing during the run.
         self.average = None if ema_decay is None else MomentumNetwork(towers).eval()
         self.augmenter: Augmenter | None = None
+        self.rates: Mapping[str, float] = {}
         self._loss = loss
         self._learning_rate = learning_rate
         self._weight_decay = weight_decay
@@ -125,7 +127,9 @@ class Clip(pl.LightningModule):
 
     def configure_optimizers(self) -> Any:
         """AdamW, one schedule step a batch."""
-        optimiser = adamw(self.towers, learning_rate=self._learning_rate, weight_decay=self._weight_decay)
+        optimiser = adamw(
+            self.towers.model, learning_rate=self._learning_rate, weight_decay=self._weight_decay, rates=self.rates
+        )
         return scheduled(optimiser, self._schedule.factor)
 
     def optimizer_step(self, *args: Any, **kwargs: Any) -> None:
