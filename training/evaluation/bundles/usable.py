@@ -22,6 +22,8 @@ SHARE_KEY = "max_unreadable_share (--max-unreadable-share)"
 
 T = TypeVar("T")
 
+_SHOWN = 80
+
 
 def need_both_towers(model: EvaluatedModel, path: Path) -> None:
     """Refuses a model of pictures or of texts alone.
@@ -41,6 +43,11 @@ def set_name(section: SetSection) -> str:
         return section.name
     whole = section.path.absolute()
     return whole.name if whole.is_dir() else whole.parent.name
+
+
+def shown_text(text: str) -> str:
+    """A text as an error names it."""
+    return repr(text if len(text) <= _SHOWN else text[: _SHOWN - 1] + "…")
 
 
 def taken(items: Sequence[T], limit: int | None) -> list[T]:
@@ -85,7 +92,7 @@ class Usable:
             DataError: if too many cannot be used.
         """
         found = self.vectors.texts(texts)
-        bad = {repr(texts[row]): reason for row, reason in found.problems.items()}
+        bad = {shown_text(texts[row]): reason for row, reason in found.problems.items()}
         different = len(set(texts))
         allowed = max(ALWAYS_ALLOWED, int(self.max_share * different + 1e-9)) if self.max_share else 0
         if bad and (len(bad) > allowed or len(bad) == different):

@@ -17,7 +17,7 @@ from twinlens.training.errors import ConfigError
 from twinlens.training.evaluation.bundles.config import ZeroShotSection
 from twinlens.training.evaluation.bundles.figures import Bars, Confusion, Figure
 from twinlens.training.evaluation.bundles.results import Measure, SetResult
-from twinlens.training.evaluation.bundles.usable import Usable, set_name, taken, with_vectors
+from twinlens.training.evaluation.bundles.usable import Usable, set_name, shown_text, taken, with_vectors
 from twinlens.training.evaluation.bundles.vectors_once import VectorsOnce
 from twinlens.training.evaluation.held_out_pairs import spread_measures
 from twinlens.training.evaluation.knn import accuracy, knn_votes
@@ -109,7 +109,8 @@ def _class_vectors(usable: Usable, templates: TemplateSet, classes: tuple[str, .
     bad = np.flatnonzero(~with_vectors(rows))
     if len(bad):
         prompt = prompts[int(bad[0])]
-        raise DataError(f"the prompt {prompt!r} cannot be embedded: {usable.problems[repr(prompt)]}")
+        shown = shown_text(prompt)
+        raise DataError(f"the prompt {shown} cannot be embedded: {usable.problems[shown]}")
     return class_vectors(rows.reshape(len(classes), len(templates.templates), -1))
 
 

@@ -247,3 +247,11 @@ def test_every_figure_is_a_picture() -> None:
     kept = most_confused(confusion)
     assert len(kept.classes) == 50
     assert {classes[3], classes[69]} <= set(kept.classes)
+
+
+def test_a_class_whose_name_is_no_text_is_named(fake_encoder: FakeEncoder, tmp_path: Path) -> None:
+    write_pictures(tmp_path)
+    rows = [{"image": "red.png", "label": "..."}, {"image": "blue.png", "label": "blue"}]
+    labels = write_rows(tmp_path / "labels.jsonl", rows)
+    with pytest.raises(DataError, match=r"the prompt '\.\.\.' cannot be embedded"):
+        measured(fake_encoder, zero_shot=[{"path": labels, "templates": ["plain"]}])
