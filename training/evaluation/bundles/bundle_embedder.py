@@ -13,7 +13,7 @@ from twinlens.encoders.errors import InvalidImage, InvalidText
 from twinlens.encoders.protocol import EncoderLike, variant_of
 from twinlens.encoders.tokenise import TokenisedText
 from twinlens.training.data.bounded_map import bounded_map
-from twinlens.training.data.listed_pictures import ListedPicture
+from twinlens.training.data.listed_pictures import Picture
 from twinlens.training.evaluation.bundles.embedder import (
     EvaluatedModel,
     OnDone,
@@ -57,7 +57,7 @@ class BundleEmbedder:
             variant_of(self._encoder),
         )
 
-    def images(self, pictures: Sequence[ListedPicture], done: OnDone) -> Vectors:
+    def images(self, pictures: Sequence[Picture], done: OnDone) -> Vectors:
         """Vectors of pictures; while the tower runs, a pool prepares the next ones.
 
         Raises:
@@ -80,7 +80,7 @@ class BundleEmbedder:
         outcomes = _in_runs(map(self._prepare_text, texts), self._encoder.encode_texts, _TEXTS_A_RUN)
         return gathered(outcomes, len(texts), self.model.dimension, done)
 
-    def _prepare_image(self, picture: ListedPicture) -> NDArray[np.float32] | str:
+    def _prepare_image(self, picture: Picture) -> NDArray[np.float32] | str:
         data = read_picture(picture)
         if isinstance(data, str):
             return data

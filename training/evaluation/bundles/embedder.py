@@ -9,7 +9,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from twinlens.training.data.listed_pictures import ListedPicture
+from twinlens.training.data.listed_pictures import Picture
 
 # Told of each item done, and whether it failed.
 OnDone = Callable[[bool], None]
@@ -63,7 +63,7 @@ class Embedder(Protocol):
         """Who embeds."""
         ...
 
-    def images(self, pictures: Sequence[ListedPicture], done: OnDone) -> Vectors:
+    def images(self, pictures: Sequence[Picture], done: OnDone) -> Vectors:
         """Vectors of pictures, in their order."""
         ...
 
@@ -95,7 +95,7 @@ def gathered(outcomes: Iterable[Outcome], count: int, dimension: int, done: OnDo
     return Vectors(rows, problems, frozenset(truncated))
 
 
-def read_picture(picture: ListedPicture) -> bytes | str:
+def read_picture(picture: Picture) -> bytes | str:
     """The bytes of a picture, or why there are none."""
     try:
         return picture.read()

@@ -8,7 +8,7 @@ from twinlens.client import Client
 from twinlens.client.pipeline import in_order
 from twinlens.client.split import split
 from twinlens.client.types import EmbedBatch
-from twinlens.training.data.listed_pictures import ListedPicture
+from twinlens.training.data.listed_pictures import Picture
 from twinlens.training.evaluation.bundles.embedder import (
     EvaluatedModel,
     OnDone,
@@ -50,14 +50,14 @@ class ServerEmbedder:
         """Who embeds."""
         return self._model
 
-    def images(self, pictures: Sequence[ListedPicture], done: OnDone) -> Vectors:
+    def images(self, pictures: Sequence[Picture], done: OnDone) -> Vectors:
         """Vectors of pictures.
 
         Raises:
             TwinlensError: if a call fails as a whole.
         """
 
-        def call(batch: list[ListedPicture]) -> list[Outcome]:
+        def call(batch: list[Picture]) -> list[Outcome]:
             found = [read_picture(picture) for picture in batch]
             readable = [data for data in found if isinstance(data, bytes)]
             answers = iter(_outcomes(self._client.embed_images(readable)))

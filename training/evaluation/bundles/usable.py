@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from twinlens.training.data.errors import DataError
-from twinlens.training.data.listed_pictures import ListedPicture
+from twinlens.training.data.listed_pictures import Picture
 from twinlens.training.data.unusable import ALWAYS_ALLOWED, refuse_too_many
 from twinlens.training.errors import ConfigError
 from twinlens.training.evaluation.bundles.config import SetSection
@@ -73,7 +73,7 @@ class Usable:
     problems: dict[str, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
 
-    def images(self, pictures: Sequence[ListedPicture]) -> NDArray[np.float32]:
+    def images(self, pictures: Sequence[Picture]) -> NDArray[np.float32]:
         """Vectors of pictures; rows of NaN where there is none.
 
         Raises:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from twinlens.encoders.progress import progress_on_stderr
-from twinlens.training.data.listed_pictures import ListedPicture
+from twinlens.training.data.listed_pictures import ListedPicture, Picture
 from twinlens.training.evaluation.bundles.embedder import Embedder, EvaluatedModel, OnDone, Vectors
 
 Item = TypeVar("Item")
@@ -30,7 +30,7 @@ class VectorsOnce:
         """Who embeds."""
         return self._embedder.model
 
-    def images(self, pictures: Sequence[ListedPicture]) -> Vectors:
+    def images(self, pictures: Sequence[Picture]) -> Vectors:
         """Vectors of pictures, in their order; a picture may come several times."""
         return self._vectors("pictures", pictures, _key, self._images, self._embedder.images)
 
@@ -66,7 +66,10 @@ class _Kept:
     truncated: bool
 
 
-def _key(picture: ListedPicture) -> Hashable:
+def _key(picture: Picture) -> tuple[object, ...]:
+    if not isinstance(picture, ListedPicture):
+        return (picture,)
+    # Sets give a file different names and labels.
     # Pictures that came as bytes with a table have the table as their file, and differ by name.
     return picture.file, picture.offset, picture.name if picture.data is not None else ""
 

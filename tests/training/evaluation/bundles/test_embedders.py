@@ -12,7 +12,7 @@ from tests.support.fake_encoder import FakeEncoder
 from tests.support.pictures import solid
 from twinlens.client import Client
 from twinlens.server.local import local_server
-from twinlens.training.data.listed_pictures import ListedPicture
+from twinlens.training.data.listed_pictures import ListedPicture, Picture
 from twinlens.training.evaluation.bundles.bundle_embedder import BundleEmbedder
 from twinlens.training.evaluation.bundles.embedder import Embedder, EvaluatedModel, OnDone, Vectors
 from twinlens.training.evaluation.bundles.server_embedder import ServerEmbedder
@@ -82,7 +82,7 @@ class Counting:
     def model(self) -> EvaluatedModel:
         return EvaluatedModel("counting", "1", "space", 2, True, True, "here")
 
-    def images(self, pictures: Sequence[ListedPicture], done: OnDone) -> Vectors:
+    def images(self, pictures: Sequence[Picture], done: OnDone) -> Vectors:
         return self.texts([picture.name for picture in pictures], done)
 
     def texts(self, texts: Sequence[str], done: OnDone) -> Vectors:
