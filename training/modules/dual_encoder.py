@@ -49,18 +49,43 @@ class DualEncoder(nn.Module):
         """Unit vectors, float32, shape (n, d).
 
         Args:
-            pixels_nhwc: Shape (n, size, size, 3): uint8, or float32 that is normalised already (augmented pictures).
+            pixels_nhwc: Shape (n, size, size, 3): uint8, or float32 that is normalised already (augmented pictures). Or
+                `image_features`, shape (n, k).
+        """
+        features = pixels_nhwc if pixels_nhwc.ndim == 2 else self.image_features(pixels_nhwc)
+        head = getattr(self._open_clip.visual, "of_features", None)
+        return F.normalize((features if head is None else head(features)).float(), dim=-1)
+
+    def image_features(self, pixels_nhwc: Tensor) -> Tensor:
+        """What does not change where the image tower is locked, shape (n, k).
+
+        These are the features below an open `residual` where the tower tells them (`features` and `of_features`), else
+        its embeddings.
+
+        Args:
+            pixels_nhwc: Shape (n, size, size, 3); see `images`.
         """
         pixels = pixels_nhwc.permute(0, 3, 1, 2)
         if not pixels.is_floating_point():
             pixels = (pixels.to(self.mean) / 255.0 - self.mean) / self.std
+        visual = self._open_clip.visual
         # Here and not around a step: a chunk must be encoded twice in the same way.
-        with _image_attention(self._open_clip.visual, pixels.device):
-            features: Tensor = self._open_clip.encode_image(pixels)
-        return F.normalize(features.float(), dim=-1)
+        with _image_attention(visual, pixels.device):
+            encode = visual.features if hasattr(visual, "of_features") else self._open_clip.encode_image
+            features: Tensor = encode(pixels)
+        return features
 
     def texts(self, token_ids_nl: Tensor) -> Tensor:
-        """Unit vectors, float32, shape (n, d), of padded ids of shape (n, length).
+        """Unit vectors, float32, shape (n, d).
+
+        Args:
+            token_ids_nl: Padded ids of shape (n, length), or `text_features`.
+        """
+        features = token_ids_nl if token_ids_nl.is_floating_point() else self.text_features(token_ids_nl)
+        return F.normalize(features.float(), dim=-1)
+
+    def text_features(self, token_ids_nl: Tensor) -> Tensor:
+        """Embeddings, shape (n, d), of padded ids of shape (n, length), not normalised.
 
         Padding is not computed where it changes nothing: captions are short, windows are 77 tokens.
         """
@@ -68,11 +93,11 @@ class DualEncoder(nn.Module):
         if found is None:
             with short_attention(token_ids_nl.device, token_ids_nl.shape[1]):
                 features: Tensor = self._open_clip.encode_text(token_ids_nl)
-            return F.normalize(features.float(), dim=-1)
+            return features
         tower, end = found
         rows = without_padding(token_ids_nl, end)
         with short_attention(rows.device, rows.shape[1]):
-            return F.normalize(causal_text_features(tower, rows, end).float(), dim=-1)
+            return causal_text_features(tower, rows, end)
 
     def scale(self) -> Tensor:
         """The factor on cosines, at most 100, a scalar."""

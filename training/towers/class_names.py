@@ -70,7 +70,20 @@ class ClassNameTower(nn.Module):
         """Embeds pixels, shape (n, 3, s, s), to (n, d), not normalised."""
         if self.residual is None:
             return self._of_classes(self.classifier(pixels))
-        features = self.classifier.forward_head(self.classifier.forward_features(pixels), pre_logits=True)
+        return self.of_features(self.features(pixels))
+
+    def features(self, pixels: Tensor) -> Tensor:
+        """What the classifier's last layer sees, shape (n, k); the logits where the tower has no residual."""
+        if self.residual is None:
+            logits: Tensor = self.classifier(pixels)
+            return logits
+        features: Tensor = self.classifier.forward_head(self.classifier.forward_features(pixels), pre_logits=True)
+        return features
+
+    def of_features(self, features: Tensor) -> Tensor:
+        """Embeddings, shape (n, d), of what `features` gives."""
+        if self.residual is None:
+            return self._of_classes(features)
         embeddings: Tensor = self._of_classes(self.classifier.get_classifier()(features)) + self.residual(features)
         return embeddings
 
