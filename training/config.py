@@ -22,7 +22,6 @@ from twinlens.training.sections.loss import LossConfig
 from twinlens.training.sections.model import ModelConfig
 from twinlens.training.sections.run import RunConfig
 from twinlens.training.sections.tuning import TuningConfig
-from twinlens.training.sections.tuning import TuningConfig
 
 # Section and key of what is a path.
 PATHS = (
@@ -48,7 +47,6 @@ class TrainConfig(WholeConfig):
     data: DataConfig
     model: ModelConfig
     train: RunConfig = RunConfig()
-    tuning: TuningConfig = TuningConfig()
     tuning: TuningConfig = TuningConfig()
     loss: LossConfig = LossConfig()
     augment: PairAugmentConfig | None = None
