@@ -51,6 +51,21 @@ def sum_over_ranks(own: Tensor) -> Tensor:
 
 
 @torch.no_grad()
+def gather_numbers(own: Tensor) -> Tensor:
+    """The rows of all ranks in their order, of a tensor on the CPU without gradients; itself where there is but one.
+
+    Args:
+        own: Shape (n, …), the same on every rank.
+    """
+    if world_size() == 1:
+        return own
+    sent = own.cuda() if dist.get_backend() == "nccl" else own.contiguous()
+    parts = [torch.empty_like(sent) for _ in range(world_size())]
+    dist.all_gather(parts, sent)
+    return torch.cat(parts).cpu()
+
+
+@torch.no_grad()
 def mean_over_ranks(own: Tensor) -> Tensor:
     """The mean of a tensor over all ranks, without gradients; itself outside a distributed run."""
     return own if world_size() == 1 else _summed(own) / world_size()

@@ -108,7 +108,8 @@ class ShardsData(_ReadPairs):
         streaming: Read the shards again each epoch, while training, in place of decoding all pictures before: for more
             pictures than the disk can hold decoded. Takes no mined negatives and no `balance`, and a picture is shown
             with one of its captions.
-        shuffle_buffer: So many pictures wait, and the next one is drawn from among them. With `streaming`.
+        shuffle_buffer: So many pictures wait, and the next one is drawn from among them; 0: they come as they lie. With
+            `streaming`.
     """
 
     source: Literal["shards"]
@@ -118,7 +119,7 @@ class ShardsData(_ReadPairs):
     weight_field: str | None = None
     captions_per_picture: CaptionsPerPicture = "all"
     streaming: bool = False
-    shuffle_buffer: int = Field(default=2000, ge=1)
+    shuffle_buffer: int = Field(default=2000, ge=0)
 
     @model_validator(mode="after")
     def _streams(self) -> Self:

@@ -1,0 +1,112 @@
+"""Shards as a run reads them while it trains, in the place of pairs that were decoded before."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+from collections.abc import Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from twinlens.encoders.manifest import PreprocessSpec, TextSpec
+from twinlens.training.data.pair_shards import ShardFields
+from twinlens.training.data.shard_names import shard_names
+from twinlens.training.data.shard_stream import ShardStream
+from twinlens.training.data.streamed_pairs import StreamedPairs
+from twinlens.training.modules.gather import gather_numbers
+from twinlens.training.ranks import Ranks
+from twinlens.training.sections.data import DataConfig, ShardsData
+
+# Enough to learn a vocabulary from.
+_CAPTIONS = 100_000
+
+
+class StreamSource:
+    """The shards of `[data]` with `streaming`."""
+
+    def __init__(self, data: ShardsData, preprocess: PreprocessSpec, *, seed: int, out: Path, ranks: Ranks) -> None:
+        """Finds the shards; none is read yet.
+
+        Args:
+            data: The section.
+            preprocess: The image tower's; everything but normalisation happens here.
+            seed: Of the order.
+            out: The run folder; shards from elsewhere are put there while they are read.
+            ranks: The processes that share the samples.
+
+        Raises:
+            DataError: if there are no shards.
+        """
+        self._data = data
+        self._preprocess = preprocess
+        self._ranks = ranks
+        self.names = shard_names(data.path)
+        folder = out / f"shards-{ranks.rank}"
+        shutil.rmtree(folder, ignore_errors=True)  # of a run that was killed
+        fields = ShardFields(data.caption_field, None, data.weight_field)
+        self._stream = ShardStream(
+            self.names,
+            fields,
+            seed=seed,
+            buffer=data.shuffle_buffer,
+            folder=folder,
+            rank=ranks.rank,
+            world_size=ranks.world_size,
+        )
+        # All ranks learn one vocabulary.
+        self._first = ShardStream(self.names, fields, seed=seed, buffer=0, folder=folder / "first")
+        self._batches: StreamedPairs | None = None
+
+    @property
+    def captions(self) -> Sequence[str]:
+        """To learn a vocabulary from; reads as many shards as it takes."""
+        return [sample.caption for sample in islice(self._first.epoch(0), _CAPTIONS)]
+
+    @property
+    def unreadable(self) -> dict[str, str]:
+        """What this process could not read so far, and why."""
+        return {} if self._batches is None else self._batches.unreadable
+
+    def __len__(self) -> int:
+        """How many pairs there are in the shards that this process has read so far."""
+        return self._stream.known
+
+    def digest(self) -> str:
+        """SHA-256 of what the shards are called, and of the sizes of those that are on this machine."""
+        content = hashlib.sha256()
+        for name in self.names:
+            path = Path(name)
+            size = path.stat().st_size if path.is_file() else ""
+            content.update(f"{name}\0{size}\n".encode("utf-8", "surrogatepass"))
+        return content.hexdigest()
+
+    def record(self) -> dict[str, Any]:
+        """What the run folder keeps of the data."""
+        return {"sha256": self.digest(), "shards": list(self.names)}
+
+    def batches(self, tokenizer_json: str, text: TextSpec, batch_size: int, *, start: int) -> StreamedPairs:
+        """The batches from number `start` on.
+
+        Raises:
+            DataError: if the batch has fewer than 2 pairs, or the ranks cannot share it.
+        """
+        self._batches = StreamedPairs(
+            self._stream,
+            self._preprocess,
+            tokenizer_json,
+            text,
+            batch_size,
+            max_unreadable_share=self._data.max_unreadable_share,
+            start=start,
+            rank=self._ranks.rank,
+            world_size=self._ranks.world_size,
+            gather=gather_numbers,
+            weighted=self._data.weight_field is not None,
+        )
+        return self._batches
+
+
+def streams(data: DataConfig) -> bool:
+    """Whether a section asks for pairs that are read while training goes on."""
+    return isinstance(data, ShardsData) and data.streaming
