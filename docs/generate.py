@@ -34,6 +34,7 @@ from twinlens.training.sections.loss import LossConfig
 from twinlens.training.sections.model import ModelConfig
 from twinlens.training.sections.run import RunConfig
 from twinlens.training.sections.tuning import TuningConfig
+from twinlens.training.sections.validation import ValidationConfig
 
 REFERENCE = Path(__file__).resolve().parent / "reference"
 
@@ -126,6 +127,7 @@ _CAPTIONS: Mapping[str, type[BaseModel]] = {
     "[loss]": LossConfig,
     "[augment]": PairAugmentConfig,
     "[hard_negatives]": HardNegativesConfig,
+    "[validation]": ValidationConfig,
 }
 
 

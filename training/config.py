@@ -22,6 +22,7 @@ from twinlens.training.sections.loss import LossConfig
 from twinlens.training.sections.model import ModelConfig
 from twinlens.training.sections.run import RunConfig
 from twinlens.training.sections.tuning import TuningConfig
+from twinlens.training.sections.validation import ValidationConfig
 
 # Section and key of what is a path.
 PATHS = (
@@ -29,7 +30,12 @@ PATHS = (
     ("data", "images"),
     ("model", "from_checkpoint"),
     ("model", "image_checkpoint"),
+    ("model", "text_checkpoint"),
     ("hard_negatives", "manifest"),
+    ("validation", "data", "path"),
+    ("validation", "data", "images"),
+    ("validation", "forgetting", "path"),
+    ("validation", "forgetting", "images"),
 )
 
 
@@ -51,6 +57,7 @@ class TrainConfig(WholeConfig):
     loss: LossConfig = LossConfig()
     augment: PairAugmentConfig | None = None
     hard_negatives: HardNegativesConfig | None = None
+    validation: ValidationConfig | None = None
 
 
 def read_config(path: Path, settings: Sequence[str] = ()) -> TrainConfig:

@@ -38,19 +38,24 @@ def with_settings(content: Mapping[str, Any], settings: Sequence[str]) -> dict[s
     return given
 
 
-def relative_to(content: dict[str, Any], folder: Path, keys: Sequence[tuple[str, str]]) -> dict[str, Any]:
+def relative_to(content: dict[str, Any], folder: Path, keys: Sequence[tuple[str, ...]]) -> dict[str, Any]:
     """Makes the paths of a file relative to the folder it lies in.
 
     Args:
         content: Of the file.
         folder: Where it lies.
-        keys: Section and key of each path.
+        keys: Section, table in it where there is one, and key of each path.
     """
-    for section, key in keys:
-        table = content.get(section)
+    for names in keys:
+        value: Any = content
+        for name in names:
+            value = value.get(name) if isinstance(value, Mapping) else None
         # An empty name stays one, and is refused; an address is the same from everywhere.
-        if isinstance(table, dict) and table.get(key) and isinstance(table[key], str) and "://" not in table[key]:
-            content = merged(content, {section: {key: str(folder / table[key])}})
+        if isinstance(value, str) and value and "://" not in value:
+            above: Any = str(folder / value)
+            for name in reversed(names):
+                above = {name: above}
+            content = merged(content, above)
     return content
 
 
