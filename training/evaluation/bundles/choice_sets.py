@@ -2,36 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from twinlens.training.data.errors import DataError
-from twinlens.training.data.listed_pictures import ListedPicture
 from twinlens.training.evaluate import nearer
 from twinlens.training.evaluation.bundles.config import CompositionalSection, PairsSection
 from twinlens.training.evaluation.bundles.figures import Bars, Histogram
-from twinlens.training.evaluation.bundles.picture_pairs import read_picture_pairs
+from twinlens.training.evaluation.bundles.picture_pairs import PicturePair, read_picture_pairs
 from twinlens.training.evaluation.bundles.results import Measure, SetResult
-from twinlens.training.evaluation.bundles.usable import Usable, need_both_towers, set_name, taken, with_vectors
+from twinlens.training.evaluation.bundles.usable import Usable, set_name, taken, with_vectors
 from twinlens.training.evaluation.bundles.vectors_once import VectorsOnce
-from twinlens.training.evaluation.bundles.wrong_captions import read_wrong_captions
+from twinlens.training.evaluation.bundles.wrong_captions import WrongCaption, read_wrong_captions
 from twinlens.training.evaluation.image_text_pairs import GROUP_CHANCE, IMAGE_CHANCE, TEXT_CHANCE, pair_scores
 
 _COIN = 0.5
 
 
-def measure_compositional(vectors: VectorsOnce, section: CompositionalSection, max_share: float) -> SetResult:
+def read_compositional(section: CompositionalSection) -> list[WrongCaption]:
+    """The rows of a set, pictures unread.
+
+    Raises:
+        DataError: if the file cannot be used.
+    """
+    return taken(read_wrong_captions(section.path, images=section.images), section.limit)
+
+
+def measure_compositional(
+    vectors: VectorsOnce, section: CompositionalSection, choices: Sequence[WrongCaption], max_share: float
+) -> SetResult:
     """Asks whether each picture is nearer to its caption than to the wrong one.
 
     Raises:
-        ConfigError: if the model lacks a tower.
-        DataError: if the file cannot be used.
+        DataError: if too much cannot be used.
     """
-    need_both_towers(vectors.model, section.path)
-    choices = taken(read_wrong_captions(section.path, images=section.images), section.limit)
     usable = Usable(vectors, max_share)
-    images = usable.images([ListedPicture(choice.shown, None, choice.image) for choice in choices])
+    images = usable.images([choice.picture for choice in choices])
     right = usable.texts([choice.caption for choice in choices])
     wrong = usable.texts([choice.negative_caption for choice in choices])
     kept = with_vectors(images, right, wrong)
@@ -68,20 +75,25 @@ def measure_compositional(vectors: VectorsOnce, section: CompositionalSection, m
     )
 
 
-def measure_pairs(vectors: VectorsOnce, section: PairsSection, max_share: float) -> SetResult:
+def read_pairs(section: PairsSection) -> list[PicturePair]:
+    """The rows of a set, pictures unread.
+
+    Raises:
+        DataError: if the file cannot be used.
+    """
+    return taken(read_picture_pairs(section.path, images=section.images), section.limit)
+
+
+def measure_pairs(
+    vectors: VectorsOnce, section: PairsSection, pairs: Sequence[PicturePair], max_share: float
+) -> SetResult:
     """Winoground's scores of rows of two captions; of rows of one, how often its own picture is the nearer one.
 
     Raises:
-        ConfigError: if the model lacks a tower.
-        DataError: if the file cannot be used.
+        DataError: if too much cannot be used.
     """
-    need_both_towers(vectors.model, section.path)
-    pairs = taken(read_picture_pairs(section.path, images=section.images), section.limit)
     usable = Usable(vectors, max_share)
-    listed = [
-        ListedPicture(name, None, path) for pair in pairs for name, path in zip(pair.names, pair.images, strict=True)
-    ]
-    images = usable.images(listed).reshape(len(pairs), 2, -1)
+    images = usable.images([picture for pair in pairs for picture in pair.pictures]).reshape(len(pairs), 2, -1)
     captions = len(pairs[0].captions)
     texts = usable.texts([caption for pair in pairs for caption in pair.captions]).reshape(len(pairs), captions, -1)
     kept = with_vectors(images, texts)

@@ -36,10 +36,10 @@ def evaluate(
         list[Path] | None,
         typer.Option(
             "--captions",
-            metavar="FILE",
+            metavar="FILE|FOLDER",
             parser=named_path,
-            help="Retrieval: rows of `image` and `caption`, several captions a picture allowed. Repeatable, as are the "
-            "next three.",
+            help="Retrieval: rows of `image` and `caption`, several captions a picture allowed; or a folder with a "
+            "captions.jsonl. Repeatable, as are the next three.",
         ),
     ] = None,
     labels: Annotated[

@@ -39,7 +39,7 @@ class RetrievalSection(SetSection):
     """Pictures and captions: does each find the other?
 
     Attributes:
-        path: A file of pictures and captions, as `twinlens train clip` takes it.
+        path: A file of pictures and captions, as `twinlens train clip` takes it; or a folder with a `captions.jsonl`.
         image_column: Of the file.
         caption_column: Of the file.
     """

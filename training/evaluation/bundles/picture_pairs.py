@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from twinlens.training.data.errors import DataError
-from twinlens.training.data.table_rows import table_rows
-from twinlens.training.evaluation.bundles.row_text import row_text
+from twinlens.training.data.listed_pictures import ListedPicture
+from twinlens.training.evaluation.bundles.row_values import row_picture, row_text, rows_of
 
 _TWO = ("image_0", "image_1", "caption_0", "caption_1")
 _ONE = ("caption", "image_true", "image_false")
@@ -18,13 +18,11 @@ class PicturePair:
     """Two pictures, and one caption of the first or one of each.
 
     Attributes:
-        names: What a person calls the pictures.
-        images: Their files.
+        pictures: Where they are.
         captions: Of the first alone, or of both.
     """
 
-    names: tuple[str, str]
-    images: tuple[Path, Path]
+    pictures: tuple[ListedPicture, ListedPicture]
     captions: tuple[str, ...]
 
 
@@ -32,8 +30,8 @@ def read_picture_pairs(path: Path, *, images: Path | None = None) -> list[Pictur
     """Reads every row; all have one form.
 
     Args:
-        path: A `.jsonl`, `.csv` or `.tsv` file of `image_0`, `image_1`, `caption_0`, `caption_1` (caption i is true of
-            picture i alone), or of `caption`, `image_true`, `image_false`.
+        path: A `.jsonl`, `.csv`, `.tsv` or `.parquet` file of `image_0`, `image_1`, `caption_0`, `caption_1`
+            (caption i is true of picture i alone), or of `caption`, `image_true`, `image_false`.
         images: The folder that relative paths start from; None: the file's own.
 
     Raises:
@@ -41,14 +39,11 @@ def read_picture_pairs(path: Path, *, images: Path | None = None) -> list[Pictur
     """
     root = images if images is not None else path.parent
     found: list[PicturePair] = []
-    for number, row in table_rows(path, what="file of pairs of pictures"):
+    for number, row in rows_of(path, (*_TWO, *_ONE), what="file of pairs of pictures"):
         two = any(column in row for column in _TWO)
-        values = [row_text(row, column, path, number) for column in (_TWO if two else _ONE)]
-        if two:
-            first, second, *captions = values
-        else:
-            captions, (first, second) = values[:1], values[1:]
-        pair = PicturePair((first, second), (root / first, root / second), tuple(captions))
+        images_of, captions_of = (_TWO[:2], _TWO[2:]) if two else (_ONE[1:], _ONE[:1])
+        first, second = (row_picture(row, column, path, number, root) for column in images_of)
+        pair = PicturePair((first, second), tuple(row_text(row, column, path, number) for column in captions_of))
         if found and len(found[0].captions) != len(pair.captions):
             raise DataError(f"{path}, line {number}: rows of one caption and rows of two cannot be in one file")
         found.append(pair)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Sequence
 from math import comb
 from typing import Any
 
@@ -16,9 +17,10 @@ from twinlens.training.evaluate import retrieval_ranks
 from twinlens.training.evaluation.bundles.config import RetrievalSection
 from twinlens.training.evaluation.bundles.figures import Histogram, RankCurves
 from twinlens.training.evaluation.bundles.results import Measure, SetResult
-from twinlens.training.evaluation.bundles.usable import Usable, need_both_towers, set_name, taken, with_vectors
+from twinlens.training.evaluation.bundles.usable import Usable, set_name, taken, with_vectors
 from twinlens.training.evaluation.bundles.vectors_once import VectorsOnce
 from twinlens.training.evaluation.held_out_pairs import pair_measures
+from twinlens.training.export.variants.calibration import CAPTIONS
 
 KS = (1, 5, 10)
 # Cosines of strangers in the histogram.
@@ -35,15 +37,27 @@ _TOLD = {
 }
 
 
-def measure_retrieval(vectors: VectorsOnce, section: RetrievalSection, max_share: float) -> SetResult:
-    """Embeds a captions file and searches it both ways.
+def read_retrieval(section: RetrievalSection) -> list[CaptionedPicture]:
+    """The rows of a set, pictures unread.
 
     Raises:
-        ConfigError: if the model lacks a tower.
-        DataError: if the file cannot be used, or names fewer than two pictures.
+        DataError: if the file cannot be used.
     """
-    need_both_towers(vectors.model, section.path)
-    rows = _rows(section)
+    columns = CaptionColumns(image=section.image_column, caption=section.caption_column)
+    path = section.path / CAPTIONS if section.path.is_dir() else section.path
+    rows = read_captions(path, columns, images=section.images)
+    kept = set(taken(list(dict.fromkeys(row.picture.name for row in rows)), section.limit))
+    return [row for row in rows if row.picture.name in kept]
+
+
+def measure_retrieval(
+    vectors: VectorsOnce, section: RetrievalSection, rows: Sequence[CaptionedPicture], max_share: float
+) -> SetResult:
+    """Embeds pictures and captions, and searches both ways.
+
+    Raises:
+        DataError: if too much cannot be used, or fewer than two pictures can.
+    """
     pictures = list({row.picture.name: row.picture for row in rows}.values())
     usable = Usable(vectors, max_share)
     image_md = usable.images(pictures)
@@ -82,13 +96,6 @@ def measure_retrieval(vectors: VectorsOnce, section: RetrievalSection, max_share
         unusable=usable.problems,
         notes=tuple(usable.notes),
     )
-
-
-def _rows(section: RetrievalSection) -> list[CaptionedPicture]:
-    columns = CaptionColumns(image=section.image_column, caption=section.caption_column)
-    rows = read_captions(section.path, columns, images=section.images)
-    kept = set(taken(list(dict.fromkeys(row.picture.name for row in rows)), section.limit))
-    return [row for row in rows if row.picture.name in kept]
 
 
 def _repeated(rows: list[CaptionedPicture]) -> list[str]:

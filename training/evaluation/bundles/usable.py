@@ -25,16 +25,23 @@ T = TypeVar("T")
 _SHOWN = 80
 
 
-def need_both_towers(model: EvaluatedModel, path: Path) -> None:
-    """Refuses a model of pictures or of texts alone.
+def need_towers(model: EvaluatedModel, path: Path, *, text: bool) -> None:
+    """Refuses a model that lacks a tower.
+
+    Args:
+        model: Who is to be measured.
+        path: On what.
+        text: Whether texts are needed besides pictures.
 
     Raises:
         ConfigError: saying what can be measured on it.
     """
-    lacking = "text" if not model.has_text_tower else "image"
-    if not (model.has_text_tower and model.has_image_tower):
-        instead = "; --labels can be measured on it, by nearest neighbours" if lacking == "text" else ""
-        raise ConfigError(f"{model.name}/{model.version} has no {lacking} tower, which {path} needs{instead}")
+    whose = f"{model.name}/{model.version}"
+    if not model.has_image_tower:
+        raise ConfigError(f"{whose} has no image tower, which {path} needs")
+    if text and not model.has_text_tower:
+        instead = "--labels can be measured on it, by nearest neighbours"
+        raise ConfigError(f"{whose} has no text tower, which {path} needs; {instead}")
 
 
 def set_name(section: SetSection) -> str:

@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from twinlens.training.data.errors import DataError
-from twinlens.training.data.table_rows import table_rows
+from twinlens.training.data.listed_pictures import ListedPicture
 from twinlens.training.errors import first_line
-from twinlens.training.evaluation.bundles.row_text import row_text
+from twinlens.training.evaluation.bundles.row_values import row_picture, row_text, rows_of
 
+_COLUMNS = ("image", "filename", "caption", "negative_caption", "negatives", "type")
 _WHAT = "file of right and wrong captions"
 
 
@@ -21,15 +22,13 @@ class WrongCaption:
     """One choice.
 
     Attributes:
-        image: The picture's file.
-        shown: What a person calls the picture.
+        picture: Where it is.
         caption: True of it.
         negative_caption: Not true of it.
         kind: What the wrong one changes, such as `swap_att`.
     """
 
-    image: Path
-    shown: str
+    picture: ListedPicture
     caption: str
     negative_caption: str
     kind: str
@@ -39,9 +38,9 @@ def read_wrong_captions(path: Path, *, images: Path | None = None) -> list[Wrong
     """Reads every row.
 
     Args:
-        path: Rows of `image` (or `filename`), `caption`, `negative_caption` (a text, or a list of texts: one choice
-            each) and maybe `type`, as `.jsonl`, `.csv` or `.tsv`; SugarCrepe's `.json`, an object of such rows, whose
-            type is the file's name; or a folder of these.
+        path: Rows of `image` (or `filename`), `caption`, `negative_caption` or `negatives` (a text; a list of texts:
+            one choice each; or an object of type to text) and maybe `type`, as `.jsonl`, `.csv`, `.tsv` or `.parquet`;
+            SugarCrepe's `.json`, an object of such rows, whose type is the file's name; or a folder of these.
         images: The folder that relative paths start from; None: the file's own.
 
     Raises:
@@ -52,7 +51,7 @@ def read_wrong_captions(path: Path, *, images: Path | None = None) -> list[Wrong
         if not files:
             raise DataError(f"{path} holds no .json file of right and wrong captions: name a file")
         return [choice for each in files for choice in read_wrong_captions(each, images=images)]
-    rows = _json_rows(path) if path.suffix.lower() == ".json" else table_rows(path, what=_WHAT)
+    rows = _json_rows(path) if path.suffix.lower() == ".json" else rows_of(path, _COLUMNS, what=_WHAT)
     root = images if images is not None else path.parent
     choices = [choice for number, row in rows for choice in _choices(row, path, number, root)]
     if not choices:
@@ -75,14 +74,16 @@ def _json_rows(path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
 
 
 def _choices(row: Mapping[str, Any], path: Path, number: int, root: Path) -> Iterator[WrongCaption]:
-    shown = row_text(row, "filename" if "image" not in row and "filename" in row else "image", path, number)
+    column = "filename" if "image" not in row and "filename" in row else "image"
+    picture = row_picture(row, column, path, number, root)
     caption = row_text(row, "caption", path, number)
-    wrong = row.get("negative_caption")
+    column = "negatives" if "negative_caption" not in row and "negatives" in row else "negative_caption"
+    wrong = row.get(column)
     kind = str(row.get("type") or "all")
-    for one in wrong if isinstance(wrong, list) and wrong else [wrong]:
-        text = row_text(
-            {**row, "negative_caption": one} if wrong is not None else row, "negative_caption", path, number
-        )
+    several = wrong if isinstance(wrong, list) and wrong else [wrong]
+    kinds = [(kind, one) for one in several] if not isinstance(wrong, dict) else list(wrong.items())
+    for each, one in kinds:
+        text = row_text(row if one is None else {column: one}, column, path, number)
         if text == caption:
-            raise DataError(f"{path}, line {number}: negative_caption is the caption itself")
-        yield WrongCaption(root / shown, shown, caption, text, kind)
+            raise DataError(f"{path}, line {number}: {column} is the caption itself")
+        yield WrongCaption(picture, caption, text, each)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ from numpy.typing import NDArray
 
 from twinlens.training.data.class_names import number_labels
 from twinlens.training.data.errors import DataError
+from twinlens.training.data.listed_pictures import ListedPicture
 from twinlens.training.data.picture_set import WHERE_CLASSES_STAND
 from twinlens.training.data.picture_sources import list_pictures
 from twinlens.training.data.picture_tables import PictureColumns
@@ -32,41 +34,70 @@ _MOST_IN_JSON = 100
 _MOST_BARS = 60
 
 
-def measure_zero_shot(vectors: VectorsOnce, section: ZeroShotSection, max_share: float) -> SetResult:
-    """Embeds labelled pictures and the prompts of their classes. A model without a text tower has neighbours alone.
+@dataclass(frozen=True)
+class ClassPictures:
+    """A set before it is measured.
+
+    Attributes:
+        pictures: Those whose class is known.
+        classes: Names.
+        labels: Of the pictures, int64, shape (n,): positions in `classes`.
+        unlabelled: How many pictures were left aside.
+        prompts: Sets of them.
+    """
+
+    pictures: tuple[ListedPicture, ...]
+    classes: tuple[str, ...]
+    labels: NDArray[np.int64]
+    unlabelled: int
+    prompts: tuple[TemplateSet, ...]
+
+
+def read_zero_shot(section: ZeroShotSection) -> ClassPictures:
+    """Finds the pictures of a set, unread, with their classes.
 
     Raises:
-        ConfigError: if the model takes no pictures, or a set of prompts cannot be used.
-        DataError: if the pictures cannot be used, or have fewer than two classes.
+        ConfigError: if a set of prompts cannot be used.
+        DataError: if there are no pictures, or of fewer than two classes.
     """
-    model = vectors.model
-    if not model.has_image_tower:
-        raise ConfigError(f"{model.name}/{model.version} has no image tower, which {section.path} needs")
-    prompts = _template_sets(section) if model.has_text_tower else []
     columns = PictureColumns(section.image_column, section.label_column)
     listing = list_pictures(section.path, columns=columns, images=section.images)
-    labelled = taken([picture for picture in listing.pictures if picture.label is not None], section.limit)
-    classes, numbers = number_labels([picture.label for picture in labelled], listing.class_names)
+    known = [picture for picture in listing.pictures if picture.label is not None]
+    pictures = taken(known, section.limit)
+    classes, labels = number_labels([picture.label for picture in pictures], listing.class_names)
     if len(classes) < 2:
         raise DataError(f"the pictures in {section.path} are of {len(classes)} class(es): {WHERE_CLASSES_STAND}")
+    unlabelled = len(listing.pictures) - len(known)
+    return ClassPictures(tuple(pictures), classes, labels, unlabelled, tuple(_template_sets(section)))
+
+
+def measure_zero_shot(
+    vectors: VectorsOnce, section: ZeroShotSection, found: ClassPictures, max_share: float
+) -> SetResult:
+    """Embeds pictures and the prompts of their classes. A model without a text tower has neighbours alone.
+
+    Raises:
+        DataError: if too many pictures cannot be used, or a prompt cannot.
+    """
+    classes = found.classes
+    prompts = found.prompts if vectors.model.has_text_tower else ()
     usable = Usable(vectors, max_share)
     if not prompts:
         usable.notes.append("the model has no text tower: nearest neighbours alone, no zero-shot")
-    unlabelled = len(listing.pictures) - sum(picture.label is not None for picture in listing.pictures)
-    if unlabelled:
-        usable.notes.append(f"{unlabelled:,} picture(s) without a class were left aside")
-    rows = usable.images(labelled)
+    if found.unlabelled:
+        usable.notes.append(f"{found.unlabelled:,} picture(s) without a class were left aside")
+    rows = usable.images(found.pictures)
     kept = with_vectors(rows)
-    images, labels = rows[kept], numbers[kept]
+    images, labels = rows[kept], found.labels[kept]
     measures: list[Measure] = []
     figures: list[Figure] = []
     details: dict[str, Any] = {"classes_by_name": list(classes), "templates": {}}
     name = set_name(section)
     for each in prompts:
-        found = zero_shot(images, labels, _class_vectors(usable, each, classes))
-        measures += _measures(each, found, len(classes))
-        details["templates"][each.name] = _details(each, found, classes)
-        figures += _figures(f"{name}, {each.name}", found, classes)
+        scored = zero_shot(images, labels, _class_vectors(usable, each, classes))
+        measures += _measures(each, scored, len(classes))
+        details["templates"][each.name] = _details(each, scored, classes)
+        figures += _figures(f"{name}, {each.name}", scored, classes)
     knn = _neighbours(images, labels, len(classes), section.k)
     if knn is not None:
         measures.append(Measure("knn", f"kNN, k = {section.k}, leave one out", knn, 1 / len(classes)))

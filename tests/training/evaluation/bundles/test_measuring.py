@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from tests.support.fake_encoder import FakeEncoder
 from tests.support.pictures import COLOURS, solid
@@ -45,6 +46,12 @@ def test_retrieval_is_that_of_the_vectors_that_serving_gives(fake_encoder: FakeE
     assert {k: result.value(f"image_to_text_r{k}") for k in (1, 5, 10)} == wanted.image_to_text
     assert result.value("text_to_image_r1") == 1.0
     assert result.value("positive_cosine") > result.value("negative_cosine")
+
+
+def test_a_folder_is_measured_by_the_captions_in_it(fake_encoder: FakeEncoder, tmp_path: Path) -> None:
+    captions = write_captions(tmp_path)
+    by_file, by_folder = measured(fake_encoder, retrieval=[{"path": captions}, {"path": tmp_path}]).sets
+    assert by_folder.measures == by_file.measures
 
 
 def test_guessing_is_what_random_vectors_find(tmp_path: Path) -> None:
@@ -255,3 +262,13 @@ def test_a_class_whose_name_is_no_text_is_named(fake_encoder: FakeEncoder, tmp_p
     labels = write_rows(tmp_path / "labels.jsonl", rows)
     with pytest.raises(DataError, match=r"the prompt '\.\.\.' cannot be embedded"):
         measured(fake_encoder, zero_shot=[{"path": labels, "templates": ["plain"]}])
+
+
+def test_a_wrong_line_in_the_last_list_is_told_before_anything_is_embedded(tmp_path: Path) -> None:
+    class Untouched(FakeEncoder):
+        def encode_images(self, pixels_nchw: NDArray[np.float32]) -> NDArray[np.float32]:
+            raise AssertionError(f"{len(pixels_nchw)} pictures were embedded")
+
+    wrong = write_rows(tmp_path / "wrong.jsonl", [{"image": "red.png"}])
+    with pytest.raises(DataError, match="no column 'image_true'"):
+        measured(Untouched(), retrieval=[{"path": write_captions(tmp_path)}], pairs=[{"path": wrong}])

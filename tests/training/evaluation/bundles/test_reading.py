@@ -6,10 +6,14 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from tests.training.evaluation.bundles.coloured import write_rows
 from twinlens.training.data.errors import DataError
+from twinlens.training.data.listed_pictures import ListedPicture
+from twinlens.training.data.scenes import generate, write_scenes
 from twinlens.training.errors import ConfigError
 from twinlens.training.evaluation.bundles.config import check_there, eval_config, read_eval_config
 from twinlens.training.evaluation.bundles.picture_pairs import PicturePair, read_picture_pairs
@@ -26,13 +30,37 @@ def test_a_wrong_caption_knows_its_kind_and_may_be_several(tmp_path: Path) -> No
         ("wrong", "all"),
         ("false", "all"),
     ]
-    assert choices[0].image == tmp_path / "a.png"
+    assert choices[0].picture == ListedPicture("a.png", None, tmp_path / "a.png")
+
+
+def test_an_object_of_wrong_captions_tells_their_kinds_as_drawn_scenes_have_it(tmp_path: Path) -> None:
+    captions = write_scenes(tmp_path, 3, seed=1, size=16)
+    choices = read_wrong_captions(captions)
+    (scene, *_) = generate(3, seed=1, size=16)
+    assert [(each.caption, each.kind, each.negative_caption) for each in choices[: len(scene.negatives)]] == [
+        (scene.caption, kind, wrong) for kind, wrong in scene.negatives.items()
+    ]
+
+
+def test_parquet_may_hold_the_pictures_themselves(tmp_path: Path) -> None:
+    of = {"bytes": b"1", "path": None}
+    table = {"image_0": [of, of], "image_1": [{"bytes": b"2", "path": "x.png"}] * 2}
+    captions = {"caption_0": ["a", "b"], "caption_1": ["c", "d"], "tag": [1, 2]}
+    pq.write_table(pa.table({**table, **captions}), tmp_path / "pairs.parquet")
+    first, second = read_picture_pairs(tmp_path / "pairs.parquet")
+    assert [picture.read() for pair in (first, second) for picture in pair.pictures] == [b"1", b"2", b"1", b"2"]
+    assert len({picture.name for pair in (first, second) for picture in pair.pictures}) == 4
+    assert second.captions == ("b", "d")
+    choices = {"image": ["a.png"], "caption": ["right"], "negative_caption": ["wrong"]}
+    pq.write_table(pa.table(choices), tmp_path / "choices.parquet")
+    (choice,) = read_wrong_captions(tmp_path / "choices.parquet")
+    assert (choice.picture.file, choice.negative_caption) == (tmp_path / "a.png", "wrong")
 
 
 def test_tables_and_another_folder_of_pictures_will_do(tmp_path: Path) -> None:
     (tmp_path / "rows.csv").write_text("image,caption,negative_caption,type\na.png,right,wrong,replace_obj\n")
     (choice,) = read_wrong_captions(tmp_path / "rows.csv", images=Path("elsewhere"))
-    assert (choice.image, choice.kind) == (Path("elsewhere/a.png"), "replace_obj")
+    assert (choice.picture.file, choice.kind) == (Path("elsewhere/a.png"), "replace_obj")
 
 
 def test_the_files_of_sugarcrepe_are_read_as_they_are(tmp_path: Path) -> None:
@@ -42,7 +70,7 @@ def test_the_files_of_sugarcrepe_are_read_as_they_are(tmp_path: Path) -> None:
     assert {each.kind for each in read_wrong_captions(tmp_path / "swap_obj.json")} == {"swap_obj"}
     every = read_wrong_captions(tmp_path, images=Path("coco"))
     assert [each.kind for each in every] == ["add_att", "add_att", "swap_obj", "swap_obj"]
-    assert every[1].image == Path("coco/1.jpg")
+    assert every[1].picture.file == Path("coco/1.jpg")
 
 
 @pytest.mark.shared
@@ -84,11 +112,9 @@ def test_a_folder_without_choices_is_refused(tmp_path: Path) -> None:
 def test_pairs_have_one_caption_or_two(tmp_path: Path) -> None:
     two = {"image_0": "a", "image_1": "b", "caption_0": "of a", "caption_1": "of b"}
     one = {"caption": "of a", "image_true": "a", "image_false": "b"}
-    images = (tmp_path / "a", tmp_path / "b")
-    assert read_picture_pairs(write_rows(tmp_path / "2.jsonl", [two])) == [
-        PicturePair(("a", "b"), images, ("of a", "of b"))
-    ]
-    assert read_picture_pairs(write_rows(tmp_path / "1.jsonl", [one])) == [PicturePair(("a", "b"), images, ("of a",))]
+    pictures = (ListedPicture("a", None, tmp_path / "a"), ListedPicture("b", None, tmp_path / "b"))
+    assert read_picture_pairs(write_rows(tmp_path / "2.jsonl", [two])) == [PicturePair(pictures, ("of a", "of b"))]
+    assert read_picture_pairs(write_rows(tmp_path / "1.jsonl", [one])) == [PicturePair(pictures, ("of a",))]
     with pytest.raises(DataError, match="line 2: rows of one caption and rows of two"):
         read_picture_pairs(write_rows(tmp_path / "both.jsonl", [two, one]))
     with pytest.raises(DataError, match="no column 'caption_1'"):
