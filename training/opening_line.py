@@ -11,7 +11,7 @@ def opening_line(
     method: str,
     *,
     trained_on: str,
-    samples: int,
+    samples: int | None,
     steps: int,
     batch_size: int,
     precision: str,
@@ -24,7 +24,7 @@ def opening_line(
     Args:
         method: Its name.
         trained_on: What and how much, such as `10,000 pictures`.
-        samples: How many pictures or pairs there are in a walk through the data.
+        samples: How many pictures or pairs there are in a walk through the data; None: nobody knows yet.
         steps: Of the optimiser, in all.
         batch_size: Of all processes together.
         precision: `fp32` or `bf16`.
@@ -36,11 +36,13 @@ def opening_line(
     where = f"{method} on {_device_name(threads)}{processes}"
     if not steps:
         return f"{where}: {trained_on}; nothing is trained"
-    epochs = _three_digits(steps * batch_size / max(1, samples))
-    walks = f"{epochs} {'epoch' if epochs == '1' else 'epochs'}"
+    walks = ""
+    if samples is not None:
+        epochs = _three_digits(steps * batch_size / max(1, samples))
+        walks = f" = {epochs} {'epoch' if epochs == '1' else 'epochs'}"
     onward = f", on from step {start:,}" if start else ""
     many = "1 step" if steps == 1 else f"{steps:,} steps"
-    return f"{where}, {precision}: {trained_on}, {many} of {batch_size:,} = {walks}{onward}"
+    return f"{where}, {precision}: {trained_on}, {many} of {batch_size:,}{walks}{onward}"
 
 
 def _three_digits(number: float) -> str:

@@ -6,12 +6,13 @@ from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytorch_lightning as pl
 import torch
 from pydantic import ValidationError
 
-from twinlens.encoders.manifest import Lineage
+from twinlens.encoders.manifest import Lineage, PreprocessSpec
 from twinlens.training.checkpoint import CheckpointMeta, DualEncoderSpec, save_checkpoint
 from twinlens.training.clip_result import TrainResult
 from twinlens.training.compiler import check_compiler
@@ -22,6 +23,8 @@ from twinlens.training.data.hard_share import hard_share_of
 from twinlens.training.data.mined import MinedTable, tie
 from twinlens.training.data.pair_sources import load_pairs
 from twinlens.training.data.pairs import Pairs, RawPairs, tokenise
+from twinlens.training.data.stream_source import StreamSource
+from twinlens.training.data.streamed_pairs import StreamedPairs
 from twinlens.training.errors import ConfigError
 from twinlens.training.evaluation.curves import write_curves
 from twinlens.training.event_files import check_event_files, event_files
@@ -50,7 +53,7 @@ from twinlens.training.run_files import (
 from twinlens.training.run_folder import cut_tables, run_folder
 from twinlens.training.run_records import PACKAGES, recorded_config, write_records
 from twinlens.training.run_state import RunIdentity, RunState, discard_state, read_state
-from twinlens.training.sections.data import balance_power
+from twinlens.training.sections.data import ShardsData, balance_power
 from twinlens.training.start import Parent, Scratch, start_of
 from twinlens.training.step_guard import StepGuard
 from twinlens.training.tuning.locks import Locks
@@ -106,7 +109,7 @@ def train(config: TrainConfig, out: Path, progress: Report, *, resume: bool = Fa
     return TrainResult(
         out / CHECKPOINT_FILE,
         config.train.steps,
-        len(run.pairs),
+        len(run.raw),
         run.raw.unreadable,
         0 if run.mined is None else run.mined.unknown_rows,
         told.last,
@@ -119,6 +122,7 @@ class _Prepared:
     """A run with all checks behind it.
 
     Attributes:
+        pairs: None where they are streamed.
         first_step: The step it goes on from.
         steps_before: Of earlier runs behind the weights that it started from.
     """
@@ -126,9 +130,9 @@ class _Prepared:
     spec: DualEncoderSpec
     method: Clip
     locks: Locks
-    batches: PairBatches
-    raw: RawPairs
-    pairs: Pairs
+    batches: PairBatches | StreamedPairs
+    raw: RawPairs | StreamSource
+    pairs: Pairs | None
     mined: MinedTable | None
     validation: Validation | None
     lineage: Lineage
@@ -148,20 +152,20 @@ def _prepare(config: TrainConfig, out: Path, ranks: Ranks, say: Say, *, resume: 
         check_event_files()
     if run.compile:
         check_compiler("cuda" if torch.cuda.is_available() else "cpu")
+    if isinstance(config.data, ShardsData) and config.data.streaming and config.hard_negatives is not None:
+        raise ConfigError("hard_negatives need all pairs in sight: leave them out, or set data.streaming = false")
     pl.seed_everything(run.seed, verbose=False)
     start = start_of(config.model)
     hard = config.hard_negatives
     mined = None if hard is None or hard.manifest is None else read_manifest(hard.manifest)
-    raw = load_pairs(config.data, stored_preprocess(config.augment, start.preprocess), spill=out)
+    raw = _read(config, stored_preprocess(config.augment, start.preprocess), out, ranks)
     log_scale, bias = starting_scale(config.loss)
     spec, model = start.build(raw.captions, log_scale=log_scale, bias=bias)
     spec = prepare(spec, model, config.tuning)
     locks = Locks(model, config.tuning, steps=run.steps, ranks=ranks)
-    pairs = tokenise(raw, spec.tokenizer_json, spec.text)
-    table = None if mined is None else tie(mined, pairs)
     identity = RunIdentity(_METHOD, config.digest(), raw.digest())
     first_step = read_state(out / STATE_FILE, identity, ranks=ranks.world_size) if resume else 0
-    batches = _batches(config, pairs, table, first_step, ranks)
+    batches, pairs, table = _batches(config, raw, spec, mined, first_step, ranks)
     method = _method(config, spec, model)
     method.augmenter = train_views(config.augment, spec.preprocess, run.seed, ranks)
     if ranks.world_size > 1:
@@ -169,8 +173,8 @@ def _prepare(config: TrainConfig, out: Path, ranks: Ranks, say: Say, *, resume: 
     say(
         opening_line(
             _METHOD,
-            trained_on=f"{len(pairs):,} pairs",
-            samples=len(pairs),
+            trained_on=raw.told(),
+            samples=None if pairs is None else len(pairs),
             steps=run.steps,
             batch_size=run.batch_size,
             precision=precision_of(run.precision),
@@ -215,18 +219,21 @@ def _write_tables(run: _Prepared, config: TrainConfig, out: Path, *, resume: boo
     if resume:
         cut_tables(out, run.first_step)
         return
-    write_records(
-        out,
-        config=config.model_dump(mode="json"),
-        data={
-            "sha256": run.raw.digest(),
-            "pairs": len(run.pairs),
-            "pictures": len(set(run.raw.image_digests)),
-            "truncated_captions": run.pairs.truncated,
-            "unreadable": run.raw.unreadable,
-            "unknown_mined_rows": 0 if run.mined is None else run.mined.unknown_rows,
-        },
-    )
+    unknown = 0 if run.mined is None else run.mined.unknown_rows
+    write_records(out, config=config.model_dump(mode="json"), data=_record(run.raw, run.pairs, unknown))
+
+
+def _record(raw: RawPairs | StreamSource, pairs: Pairs | None, unknown_mined_rows: int) -> dict[str, Any]:
+    if isinstance(raw, StreamSource) or pairs is None:
+        return {"sha256": raw.digest(), "shards": list(raw.names) if isinstance(raw, StreamSource) else []}
+    return {
+        "sha256": raw.digest(),
+        "pairs": len(pairs),
+        "pictures": len(set(raw.image_digests)),
+        "truncated_captions": pairs.truncated,
+        "unreadable": raw.unreadable,
+        "unknown_mined_rows": unknown_mined_rows,
+    }
 
 
 @dataclass(frozen=True)
@@ -314,8 +321,27 @@ def config_of_run(out: Path, settings: Sequence[str] = ()) -> TrainConfig:
         raise ConfigError(f"{out / CONFIG_FILE}: {one_line(error, TrainConfig)}") from None
 
 
-def _batches(config: TrainConfig, pairs: Pairs, table: MinedTable | None, start: int, ranks: Ranks) -> PairBatches:
-    return PairBatches(
+def _read(config: TrainConfig, preprocess: PreprocessSpec, out: Path, ranks: Ranks) -> RawPairs | StreamSource:
+    data = config.data
+    if not isinstance(data, ShardsData) or not data.streaming:
+        return load_pairs(data, preprocess, spill=out)
+    return StreamSource(data, preprocess, seed=config.train.seed, out=out, ranks=ranks)
+
+
+def _batches(
+    config: TrainConfig,
+    raw: RawPairs | StreamSource,
+    spec: DualEncoderSpec,
+    mined: MinedNegatives | None,
+    start: int,
+    ranks: Ranks,
+) -> tuple[PairBatches | StreamedPairs, Pairs | None, MinedTable | None]:
+    """The batches from number `start` on, and what they are cut from where that is all in sight."""
+    if isinstance(raw, StreamSource):
+        return raw.batches(spec.tokenizer_json, spec.text, config.train.batch_size, start=start), None, None
+    pairs = tokenise(raw, spec.tokenizer_json, spec.text)
+    table = None if mined is None else tie(mined, pairs)
+    batches = PairBatches(
         pairs,
         config.train.batch_size,
         config.train.seed,
@@ -326,3 +352,4 @@ def _batches(config: TrainConfig, pairs: Pairs, table: MinedTable | None, start:
         world_size=ranks.world_size,
         balance=balance_power(config.data),
     )
+    return batches, pairs, table

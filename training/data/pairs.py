@@ -41,6 +41,14 @@ class RawPairs:
     pixels_nhwc: NDArray[np.uint8]
     unreadable: dict[str, str]
 
+    def __len__(self) -> int:
+        """How many pairs."""
+        return len(self.ids)
+
+    def told(self) -> str:
+        """What it is, in a person's words."""
+        return f"{len(self):,} pairs"
+
     @property
     def ids(self) -> tuple[str, ...]:
         """Unique names of the pairs."""
@@ -72,9 +80,9 @@ class Pairs:
 
     Attributes:
         ids: Unique names of the pairs.
-        pixels_nhwc: uint8, shape (pictures, size, size, 3).
+        pixels_nhwc: uint8, shape (pictures, size, size, 3); or what a locked tower makes of them, see `with_features`.
         slots: Row of `pixels_nhwc` that belongs to the pair, shape (n,).
-        token_ids_ml: Padded ids, int64, shape (m, length).
+        token_ids_ml: Padded ids, int64, shape (m, length); or what a locked tower makes of them.
         first_captions: Pair i is shown with one of the captions from this row of `token_ids_ml` on, shape (n,).
         caption_counts: How many it has, shape (n,).
         image_keys: Equal numbers, from 0, name pictures that are equal to the tower, shape (n,).
@@ -87,9 +95,9 @@ class Pairs:
     """
 
     ids: tuple[str, ...]
-    pixels_nhwc: NDArray[np.uint8]
+    pixels_nhwc: NDArray[np.uint8] | NDArray[np.float32]
     slots: NDArray[np.int64]
-    token_ids_ml: NDArray[np.int64]
+    token_ids_ml: NDArray[np.int64] | NDArray[np.float32]
     first_captions: NDArray[np.int64]
     caption_counts: NDArray[np.int64]
     image_keys: NDArray[np.int64]

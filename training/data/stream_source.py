@@ -7,7 +7,6 @@ import shutil
 from collections.abc import Sequence
 from itertools import islice
 from pathlib import Path
-from typing import Any
 
 from twinlens.encoders.manifest import PreprocessSpec, TextSpec
 from twinlens.training.data.pair_shards import ShardFields
@@ -16,7 +15,7 @@ from twinlens.training.data.shard_stream import ShardStream
 from twinlens.training.data.streamed_pairs import StreamedPairs
 from twinlens.training.modules.gather import gather_numbers
 from twinlens.training.ranks import Ranks
-from twinlens.training.sections.data import DataConfig, ShardsData
+from twinlens.training.sections.data import ShardsData
 
 # Enough to learn a vocabulary from.
 _CAPTIONS = 100_000
@@ -72,6 +71,10 @@ class StreamSource:
         """How many pairs there are in the shards that this process has read so far."""
         return self._stream.known
 
+    def told(self) -> str:
+        """What it is, in a person's words."""
+        return f"{len(self.names):,} shard{'' if len(self.names) == 1 else 's'}, read while training"
+
     def digest(self) -> str:
         """SHA-256 of what the shards are called, and of the sizes of those that are on this machine."""
         content = hashlib.sha256()
@@ -80,10 +83,6 @@ class StreamSource:
             size = path.stat().st_size if path.is_file() else ""
             content.update(f"{name}\0{size}\n".encode("utf-8", "surrogatepass"))
         return content.hexdigest()
-
-    def record(self) -> dict[str, Any]:
-        """What the run folder keeps of the data."""
-        return {"sha256": self.digest(), "shards": list(self.names)}
 
     def batches(self, tokenizer_json: str, text: TextSpec, batch_size: int, *, start: int) -> StreamedPairs:
         """The batches from number `start` on.
@@ -105,8 +104,3 @@ class StreamSource:
             weighted=self._data.weight_field is not None,
         )
         return self._batches
-
-
-def streams(data: DataConfig) -> bool:
-    """Whether a section asks for pairs that are read while training goes on."""
-    return isinstance(data, ShardsData) and data.streaming
