@@ -8,8 +8,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from twinlens.training.modules.short_attention import short_attention
+
 # Few lengths, so that what is prepared for one (kernels, compiled graphs) serves again.
-_LENGTHS = 8
+_LENGTHS = 4
+# Groups of rows of like length, and how many rows one has at the least: each costs its calls.
+_GROUPS, _LEAST_GROUP = 4, 16
 
 
 @dataclass(frozen=True)
@@ -69,10 +73,44 @@ def causal_text_features(tower: Any, token_ids_nl: Tensor, end: EndToken) -> Ten
     return project(x[torch.arange(x.shape[0], device=x.device), end.positions(token_ids_nl)], tower.text_projection)
 
 
-def without_padding(token_ids_nl: Tensor, end: EndToken) -> Tensor:
-    """The rows without the columns that lie behind every end token, but for a few."""
-    longest = int(end.positions(token_ids_nl).max()) + 1
-    return token_ids_nl[:, : -(-longest // _LENGTHS) * _LENGTHS]
+def causal_text_by_length(tower: Any, token_ids_nl: Tensor, end: EndToken) -> Tensor:
+    """The same as `causal_text_features`, without the columns behind the end tokens.
+
+    On CPUs, rows of like length go together, so that one long caption does not make all others long: a batch of 128
+    captions of photos takes two thirds of the time. Devices that wait for their next kernel gain nothing by that.
+
+    Args:
+        tower: See `causal_text_features`.
+        token_ids_nl: Rows padded behind their end tokens, shape (n, l).
+        end: Where the vector is taken.
+    """
+    positions = end.positions(token_ids_nl)
+    if token_ids_nl.device.type != "cpu":
+        length = _rounded(int(positions.max()) + 1)
+        with short_attention(token_ids_nl.device, length):
+            return causal_text_features(tower, token_ids_nl[:, :length], end)
+    order = positions.argsort()
+    parts = []
+    for rows, length in _groups(order, positions):
+        with short_attention(token_ids_nl.device, length):
+            parts.append(causal_text_features(tower, token_ids_nl[rows, :length], end))
+    return torch.cat(parts)[order.argsort()]
+
+
+def _groups(order: Tensor, positions: Tensor) -> list[tuple[Tensor, int]]:
+    """Rows in the order of their lengths, cut into a few groups, each with the length that its longest row needs."""
+    found: list[tuple[Tensor, int]] = []
+    for rows in order.chunk(max(1, min(_GROUPS, len(order) // _LEAST_GROUP))):
+        length = _rounded(int(positions[rows[-1]]) + 1)
+        if found and found[-1][1] == length:
+            found[-1] = (torch.cat([found[-1][0], rows]), length)
+        else:
+            found.append((rows, length))
+    return found
+
+
+def _rounded(length: int) -> int:
+    return -(-length // _LENGTHS) * _LENGTHS
 
 
 def project(pooled: Tensor, projection: Tensor | nn.Module | None) -> Tensor:

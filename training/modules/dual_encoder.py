@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from twinlens.training.modules.causal_text import causal_text_features, causal_tower, without_padding
+from twinlens.training.modules.causal_text import causal_text_by_length, causal_tower
 from twinlens.training.modules.short_attention import short_attention
 
 # CLIP, Radford et al. 2021, §2.5: the logits are never scaled by more than 100.
@@ -95,9 +95,7 @@ class DualEncoder(nn.Module):
                 features: Tensor = self._open_clip.encode_text(token_ids_nl)
             return features
         tower, end = found
-        rows = without_padding(token_ids_nl, end)
-        with short_attention(rows.device, rows.shape[1]):
-            return causal_text_features(tower, rows, end)
+        return causal_text_by_length(tower, token_ids_nl, end)
 
     def scale(self) -> Tensor:
         """The factor on cosines, at most 100, a scalar."""

@@ -10,7 +10,7 @@ import torch
 from open_clip.model import CLIP, CustomTextCLIP
 from torch.nn.functional import normalize
 
-from twinlens.training.modules import dual_encoder
+from twinlens.training.modules import causal_text, dual_encoder
 from twinlens.training.modules.dual_encoder import DualEncoder
 
 VISION = {"image_size": 16, "layers": 1, "width": 32, "head_width": 16, "patch_size": 8}
@@ -38,11 +38,13 @@ def rows(*lengths: int) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("kind", ["clip", "custom", "eos", "linear", "sees padding"])
-@pytest.mark.parametrize("lengths", [(3, 6, 2), (20, 9, 8)], ids=["short", "whole window"])
+@pytest.mark.parametrize(
+    "lengths", [(3, 6, 2), (20, 9, 8), (9, 3, 5, 17) * 10], ids=["short", "whole window", "in groups"]
+)
 def test_texts_and_their_gradients_are_those_of_the_padded_rows(kind: str, lengths: tuple[int, ...]) -> None:
     model = model_of(kind)
     ids = rows(*lengths)
-    loss_of = torch.randn(len(lengths), 16)
+    loss_of = torch.randn(len(lengths), 16) / len(lengths)
     expected = normalize(model.encode_text(ids), dim=-1)
     torch.autograd.backward((expected * loss_of).sum())
     wanted = {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
@@ -55,21 +57,38 @@ def test_texts_and_their_gradients_are_those_of_the_padded_rows(kind: str, lengt
         torch.testing.assert_close(model.get_parameter(name).grad, gradient, atol=1e-5, rtol=1e-4)
 
 
-def test_padding_behind_the_longest_caption_is_not_computed(monkeypatch: pytest.MonkeyPatch) -> None:
-    computed: list[int] = []
+@pytest.fixture
+def computed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many tokens attend to each other, call by call."""
+    found: list[int] = []
 
     def seen(device: torch.device, tokens: int) -> AbstractContextManager[None]:
         del device
-        computed.append(tokens)
+        found.append(tokens)
         return nullcontext()
 
-    monkeypatch.setattr(dual_encoder, "short_attention", seen)
+    for module in (dual_encoder, causal_text):
+        monkeypatch.setattr(module, "short_attention", seen)
+    return found
+
+
+def test_padding_behind_the_longest_caption_is_not_computed(computed: list[int]) -> None:
     towers = DualEncoder(model_of("clip"), MEAN, STD)
     towers.texts(rows(3, 6))
     towers.texts(rows(3, 9))
     towers.texts(rows(3, 20))
     towers.images(torch.zeros(2, 16, 16, 3, dtype=torch.uint8))
-    assert computed == [8, 16, 20, 5]
+    assert computed == [8, 12, 20, 5]
+
+
+def test_captions_of_like_length_are_computed_together(computed: list[int]) -> None:
+    model = model_of("clip")
+    lengths = [3 + number % 4 for number in range(60)] + [19, 18, 10, 9]
+    ids = rows(*lengths)[torch.randperm(64)]
+    found = DualEncoder(model, MEAN, STD).texts(ids)
+    # A quarter of the rows has up to 3 tokens, one up to 4, one up to 5, one all others: 4, 8 and 20 with padding.
+    assert computed == [4, 8, 20]
+    torch.testing.assert_close(found, normalize(model.encode_text(ids), dim=-1), atol=1e-6, rtol=0)
 
 
 def test_pixels_that_are_normalised_already_are_taken_as_they_are() -> None:
