@@ -17,6 +17,7 @@ from torch.utils.data import DataLoader, IterableDataset
 
 from twinlens.training.csv_rows import append_row
 from twinlens.training.errors import TrainingError
+from twinlens.training.freed_memory import freed_memory_kept
 from twinlens.training.loss_scaling import ScaledHalfPrecision
 from twinlens.training.modules.gather import mean_over_ranks
 from twinlens.training.precision import Precision
@@ -77,7 +78,7 @@ def fit(
         torch.set_num_threads(threads)
     waited = WaitedBatches(batches)
     log = _MetricsLog(steps, log_every, metrics_csv, progress, ranks, waited, guard)
-    with _quiet(), _within_memory():
+    with _quiet(), _within_memory(), freed_memory_kept():
         trainer = pl.Trainer(
             accelerator="auto",
             devices=ranks.local_world_size,
