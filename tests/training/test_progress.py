@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 import torch
+from rich.console import Console
 
 from twinlens.training import progress
 from twinlens.training.opening_line import opening_line
@@ -98,3 +101,15 @@ def test_a_report_is_spoken_shortly() -> None:
     row = {"step": 20, "seconds": 3, "samples_per_s": 99.6, "data_wait": 0.034, "learning_rate": 2.5e-5, "loss": 2.5}
     assert spoken({**row, "skipped": 0.0}) == "100 samples/s, 3 % waiting for data, rate 2.5e-05, loss 2.500"
     assert spoken({"loss": 2.5, "skipped": 2.0}) == "loss 2.500, 2 steps skipped"
+
+
+def test_a_bar_tells_pace_wait_and_what_is_left(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(progress, "Console", partial(Console, force_terminal=True, width=160, color_system=None))
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    with lines_or_bar("training", 1000) as report:
+        report(500, {})  # a resumed run
+        report(1000, {"step": 1000, "samples_per_s": 99.6, "data_wait": 0.034, "loss": 2.5})
+    shown = capsys.readouterr().err
+    assert "1000/1000 0:00:00 100 samples/s, 3 % waiting for data, loss 2.500" in shown
