@@ -57,6 +57,7 @@ def shares_table(shares: Mapping[str, float]) -> str:
     return f"<table>{cells}</table>"
 
 
-def picture(png: bytes, name: str) -> str:
-    """A picture inside the page."""
-    return f'<img alt="{html.escape(name)}" src="data:image/png;base64,{base64.b64encode(png).decode()}">'
+def picture(data: bytes, name: str) -> str:
+    """A picture inside the page: a PNG or JPEG file."""
+    kind = "jpeg" if data.startswith(b"\xff\xd8") else "png"
+    return f'<img alt="{html.escape(name)}" src="data:image/{kind};base64,{base64.b64encode(data).decode()}">'

@@ -23,6 +23,7 @@ class ZeroShot:
         per_class: Share of each class's pictures that went to it (recall), shape (c,); NaN for one without any.
         mean_per_class: Mean of `per_class`: classes count the same, whatever their number of pictures.
         confusion: Pictures of class i that went to class j, int64, shape (c, c).
+        chosen: The class that each picture went to, int64, shape (n,).
     """
 
     top_1: float
@@ -30,6 +31,7 @@ class ZeroShot:
     per_class: NDArray[np.float64]
     mean_per_class: float
     confusion: NDArray[np.int64]
+    chosen: NDArray[np.int64]
 
 
 def class_vectors(prompt_ctd: NDArray[np.floating]) -> NDArray[np.float64]:
@@ -89,4 +91,5 @@ def zero_shot(image_nd: NDArray[np.floating], labels: NDArray[np.integer], class
         per_class=per_class,
         mean_per_class=float(np.nanmean(per_class)),
         confusion=confusion,
+        chosen=chosen,
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -218,9 +219,11 @@ def _embedder(
     if bundle is not None and server is not None:
         raise typer.BadParameter("a bundle and --server exclude each other: the server has its own bundle")
     if bundle is None:
-        from twinlens.client.connect import connect
+        from twinlens.client.connect import SERVER_VARIABLE, connect
         from twinlens.training.evaluation.bundles.server_embedder import ServerEmbedder
 
+        if server is None and not os.environ.get(SERVER_VARIABLE):
+            raise typer.BadParameter(f"name a bundle, or a server with --server HOST:PORT or {SERVER_VARIABLE}")
         if provider != "auto" or precision != "fp32":
             raise typer.BadParameter("--provider and --precision go with a bundle: a server has its own")
         with connect(server, timeout_s=None) as client:

@@ -10,6 +10,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from twinlens.client.contact_sheet import contact_sheet
+from twinlens.training.data.listed_pictures import Picture
+from twinlens.training.evaluation.bundles.embedder import read_picture
 from twinlens.training.evaluation.embedding_map import COLOURS
 
 if TYPE_CHECKING:
@@ -17,6 +20,7 @@ if TYPE_CHECKING:
 
 # More names than this beside a picture cannot be read.
 _MOST_NAMES = 50
+_THUMBNAIL = 150
 
 
 @dataclass(frozen=True)
@@ -79,11 +83,26 @@ class Confusion:
     counts: NDArray[np.int64]
 
 
-Figure = RankCurves | Histogram | Bars | Confusion
+@dataclass(frozen=True)
+class Sheet:
+    """Pictures in rows.
+
+    Attributes:
+        title: Above it.
+        rows: A title, and pictures with what is said below each.
+    """
+
+    title: str
+    rows: tuple[tuple[str, tuple[tuple[Picture, str], ...]], ...]
+
+
+Figure = RankCurves | Histogram | Bars | Confusion | Sheet
 
 
 def draw(figure: Figure) -> bytes:
-    """A PNG file."""
+    """A PNG file; a JPEG file where it is made of photos."""
+    if isinstance(figure, Sheet):
+        return _draw_sheet(figure)
     from matplotlib.backends.backend_agg import FigureCanvasAgg  # noqa: PLC0415 - half a second, and only here
     from matplotlib.figure import Figure as Canvas  # noqa: PLC0415
 
@@ -112,6 +131,19 @@ def most_confused(confusion: Confusion) -> Confusion:
     kept = np.sort(np.argsort(-troubled, kind="stable")[:_MOST_NAMES])
     title = f"{confusion.title}, the {_MOST_NAMES} most confused of {len(confusion.classes)} classes"
     return Confusion(title, tuple(confusion.classes[row] for row in kept), confusion.counts[np.ix_(kept, kept)])
+
+
+def _draw_sheet(figure: Sheet) -> bytes:
+    # What cannot be read any more is a grey place.
+    rows = [(title, [(_bytes_of(picture), told) for picture, told in cells]) for title, cells in figure.rows]
+    buffer = io.BytesIO()
+    contact_sheet(rows, cell=_THUMBNAIL, font_size=12).save(buffer, format="JPEG", quality=82)
+    return buffer.getvalue()
+
+
+def _bytes_of(picture: Picture) -> bytes:
+    data = read_picture(picture)
+    return data if isinstance(data, bytes) else b""
 
 
 def _draw_ranks(canvas: Canvas, figure: RankCurves) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from twinlens.training.errors import ConfigError
-from twinlens.training.evaluation.bundles.figures import draw
+from twinlens.training.evaluation.bundles.figures import Sheet, draw
 from twinlens.training.evaluation.bundles.results import Evaluation, Measure, SetResult
 from twinlens.training.evaluation.page_parts import facts_table, numbers_table, page, picture
 
@@ -74,10 +74,6 @@ def _section(result: SetResult) -> Iterator[str]:
     yield f"<p>{html.escape(str(result.source))}: {counts}</p>"
     yield from (f"<p>{html.escape(line)}</p>" for line in remarks(result))
     yield numbers_table(("measure", "value", "guessing"), map(shown, result.measures))
-    for name, of in result.details.get("templates", {}).items():
-        if of["confused"]:
-            yield f"<p>Most often taken for another class, {html.escape(name)}:</p>"
-            rows = ([f"{each['is']} → {each['went_to']}", str(each["pictures"])] for each in of["confused"][:10])
-            yield numbers_table(("class", "pictures"), rows)
     for figure in result.figures:
+        yield f"<h3>{html.escape(figure.title)}</h3>" if isinstance(figure, Sheet) else ""
         yield f"<p>{picture(draw(figure), figure.title)}</p>"

@@ -13,9 +13,10 @@ from numpy.typing import NDArray
 from twinlens.training.data.captions import CaptionColumns, read_captions
 from twinlens.training.data.errors import DataError
 from twinlens.training.data.listed_pairs import CaptionedPicture
+from twinlens.training.data.listed_pictures import Picture
 from twinlens.training.evaluate import retrieval_ranks
 from twinlens.training.evaluation.bundles.config import RetrievalSection
-from twinlens.training.evaluation.bundles.figures import Histogram, RankCurves
+from twinlens.training.evaluation.bundles.figures import Histogram, RankCurves, Sheet
 from twinlens.training.evaluation.bundles.results import Measure, SetResult
 from twinlens.training.evaluation.bundles.usable import Usable, set_name, taken, with_vectors
 from twinlens.training.evaluation.bundles.vectors_once import VectorsOnce
@@ -25,6 +26,9 @@ from twinlens.training.export.variants.calibration import CAPTIONS
 KS = (1, 5, 10)
 # Cosines of strangers in the histogram.
 _STRANGERS = 20_000
+# Captions on the sheet, and pictures for each.
+_ASKED = 10
+_FOUND = 4
 _TOLD = {
     "text_to_image": "text → image",
     "image_to_text": "image → text",
@@ -69,7 +73,8 @@ def measure_retrieval(
     images, texts = image_md[captioned], text_nd[kept]
     if len(images) < 2:
         raise DataError(f"{section.path} has {len(images)} usable picture(s): retrieval needs at least two")
-    usable.notes.extend(_repeated([row for row, used in zip(rows, kept, strict=True) if used]))
+    used = [row for row, is_used in zip(rows, kept, strict=True) if is_used]
+    usable.notes.extend(_repeated(used))
     text_ranks, image_ranks = retrieval_ranks(images, texts, owners)
     own, strangers = _cosines(images, texts, owners)
     name = set_name(section)
@@ -92,6 +97,7 @@ def measure_retrieval(
                 f"{name}: found among the first k", ways, dict(zip(ways, (len(images), len(texts)), strict=True))
             ),
             Histogram(f"{name}: cosines", {"own picture": own, "another picture": strangers}, "cosine"),
+            _sheet(name, [pictures[row] for row in captioned], images, used, texts, owners, text_ranks),
         ),
         unusable=usable.problems,
         notes=tuple(usable.notes),
@@ -118,6 +124,29 @@ def _cosines(
     asking = rng.integers(0, len(texts), size=_STRANGERS)
     others = (owners[asking] + rng.integers(1, len(images), size=_STRANGERS)) % len(images)
     return own, (texts[asking] * images[others]).sum(axis=1, dtype=np.float64)
+
+
+def _sheet(
+    name: str,
+    pictures: Sequence[Picture],
+    images: NDArray[np.float32],
+    rows: Sequence[CaptionedPicture],
+    texts: NDArray[np.float32],
+    owners: NDArray[np.int64],
+    ranks: NDArray[np.int64],
+) -> Sheet:
+    """Some captions, from the best found to the worst, each with its own picture and those that were nearest."""
+    order = np.argsort(ranks, kind="stable")
+    shown = []
+    for row in dict.fromkeys(np.linspace(0, len(order) - 1, _ASKED).round().astype(int).tolist()):
+        caption = int(order[row])
+        scores = images @ texts[caption]
+        own = int(owners[caption])
+        cells = [(pictures[own], f"its own: {scores[own]:.3f}")]
+        for place, found in enumerate(np.argsort(-scores, kind="stable")[:_FOUND].tolist(), 1):
+            cells.append((pictures[found], f"{place}: {scores[found]:.3f}{' (its own)' if found == own else ''}"))
+        shown.append((f"place {ranks[caption]:,}: {rows[caption].caption}", tuple(cells)))
+    return Sheet(f"{name}: some captions, from the best found to the worst, and the nearest pictures", tuple(shown))
 
 
 def _chance(owners: NDArray[np.int64], pictures: int) -> dict[str, float]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +18,7 @@ from twinlens.training.data.picture_sources import list_pictures
 from twinlens.training.data.picture_tables import PictureColumns
 from twinlens.training.errors import ConfigError
 from twinlens.training.evaluation.bundles.config import ZeroShotSection
-from twinlens.training.evaluation.bundles.figures import Bars, Confusion, Figure
+from twinlens.training.evaluation.bundles.figures import Bars, Confusion, Figure, Sheet
 from twinlens.training.evaluation.bundles.results import Measure, SetResult
 from twinlens.training.evaluation.bundles.usable import Usable, set_name, shown_text, taken, with_vectors
 from twinlens.training.evaluation.bundles.vectors_once import VectorsOnce
@@ -28,6 +29,9 @@ from twinlens.training.evaluation.zero_shot import ZeroShot, class_vectors, zero
 
 # So many pairs of classes that are taken for each other are told to scripts.
 _CONFUSED_PAIRS = 20
+# And so many are shown to people, with so many pictures each.
+_PAIRS_SHOWN = 8
+_PICTURES_SHOWN = 5
 # A confusion of more classes is told by these pairs alone.
 _MOST_IN_JSON = 100
 # More bars are no figure.
@@ -98,6 +102,8 @@ def measure_zero_shot(
         measures += _measures(each, scored, len(classes))
         details["templates"][each.name] = _details(each, scored, classes)
         figures += _figures(f"{name}, {each.name}", scored, classes)
+        pictures = [picture for picture, used in zip(found.pictures, kept, strict=True) if used]
+        figures += _mistakes(f"{name}, {each.name}", scored, pictures, labels, classes)
     knn = _neighbours(images, labels, len(classes), section.k)
     if knn is not None:
         measures.append(Measure("knn", f"kNN, k = {section.k}, leave one out", knn, 1 / len(classes)))
@@ -164,10 +170,31 @@ def _measures(templates: TemplateSet, found: ZeroShot, classes: int) -> list[Mea
     return [*measures, Measure(f"{templates.name}/mean_per_class", told, found.mean_per_class, 1 / classes)]
 
 
-def _details(templates: TemplateSet, found: ZeroShot, classes: tuple[str, ...]) -> dict[str, Any]:
+def _confused(found: ZeroShot, most: int) -> list[tuple[int, int, int]]:
+    """Class, another that its pictures went to, and how many; the most first."""
     wrong = found.confusion - np.diag(found.confusion.diagonal())
-    order = np.argsort(-wrong, axis=None, kind="stable")[:_CONFUSED_PAIRS]
-    pairs = [(int(cell) // len(classes), int(cell) % len(classes)) for cell in order]
+    cells = np.argsort(-wrong, axis=None, kind="stable")[:most].tolist()
+    pairs = [divmod(cell, len(wrong)) for cell in cells]
+    return [(own, other, int(wrong[own, other])) for own, other in pairs if wrong[own, other]]
+
+
+def _mistakes(
+    title: str,
+    found: ZeroShot,
+    pictures: Sequence[ListedPicture],
+    labels: NDArray[np.int64],
+    classes: tuple[str, ...],
+) -> list[Figure]:
+    """Some pictures of the classes that are most often taken for each other."""
+    rows = []
+    for own, other, count in _confused(found, _PAIRS_SHOWN):
+        which = np.flatnonzero((labels == own) & (found.chosen == other))[:_PICTURES_SHOWN]
+        cells = tuple((pictures[row], pictures[row].name) for row in which.tolist())
+        rows.append((f"{classes[own]} → {classes[other]} ({count:,})", cells))
+    return [Sheet(f"{title}: most often taken for another class", tuple(rows))] if rows else []
+
+
+def _details(templates: TemplateSet, found: ZeroShot, classes: tuple[str, ...]) -> dict[str, Any]:
     details: dict[str, Any] = {
         "prompts": list(templates.templates),
         "top_1": found.top_1,
@@ -178,9 +205,8 @@ def _details(templates: TemplateSet, found: ZeroShot, classes: tuple[str, ...]) 
             for name, share in zip(classes, found.per_class, strict=True)
         },
         "confused": [
-            {"is": classes[own], "went_to": classes[other], "pictures": int(wrong[own, other])}
-            for own, other in pairs
-            if wrong[own, other]
+            {"is": classes[own], "went_to": classes[other], "pictures": count}
+            for own, other, count in _confused(found, _CONFUSED_PAIRS)
         ],
     }
     if len(classes) <= _MOST_IN_JSON:

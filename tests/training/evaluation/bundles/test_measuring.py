@@ -21,13 +21,22 @@ from tests.training.evaluation.bundles.coloured import (
 from twinlens.encoders.embed_sources import SourceItem
 from twinlens.encoders.embed_stream import embed_stream
 from twinlens.training.data.errors import DataError
+from twinlens.training.data.listed_pictures import ListedPicture
 from twinlens.training.errors import ConfigError
 from twinlens.training.evaluate import retrieval
 from twinlens.training.evaluation.bundles.bundle_embedder import BundleEmbedder
 from twinlens.training.evaluation.bundles.config import eval_config
-from twinlens.training.evaluation.bundles.figures import Bars, Confusion, Histogram, RankCurves, draw, most_confused
+from twinlens.training.evaluation.bundles.figures import (
+    Bars,
+    Confusion,
+    Histogram,
+    RankCurves,
+    Sheet,
+    draw,
+    most_confused,
+)
 from twinlens.training.evaluation.bundles.measure import evaluate_model
-from twinlens.training.evaluation.bundles.results import Evaluation
+from twinlens.training.evaluation.bundles.results import Evaluation, SetResult
 
 
 def measured(encoder: FakeEncoder, **sets: object) -> Evaluation:
@@ -251,6 +260,11 @@ def test_every_figure_is_a_picture() -> None:
         RankCurves("ranks", {"a": np.array([1, 2]), "b": np.array([1])}, {"a": 2, "b": 1}),
     ):
         assert draw(figure).startswith(b"\x89PNG")
+    gone = ListedPicture("gone", None, Path("gone.png"))
+    sheet = Sheet(
+        "pictures", (("a title", ((gone, "gone"), (ListedPicture("", None, gone.file, data=solid("red")), "red"))),)
+    )
+    assert draw(sheet).startswith(b"\xff\xd8")
     kept = most_confused(confusion)
     assert len(kept.classes) == 50
     assert {classes[3], classes[69]} <= set(kept.classes)
@@ -272,3 +286,28 @@ def test_a_wrong_line_in_the_last_list_is_told_before_anything_is_embedded(tmp_p
     wrong = write_rows(tmp_path / "wrong.jsonl", [{"image": "red.png"}])
     with pytest.raises(DataError, match="no column 'image_true'"):
         measured(Untouched(), retrieval=[{"path": write_captions(tmp_path)}], pairs=[{"path": wrong}])
+
+
+def sheets(result: SetResult) -> list[Sheet]:
+    return [figure for figure in result.figures if isinstance(figure, Sheet)]
+
+
+def test_captions_are_shown_with_their_own_and_the_nearest_pictures(fake_encoder: FakeEncoder, tmp_path: Path) -> None:
+    (result,) = measured(fake_encoder, retrieval=[{"path": write_captions(tmp_path)}]).sets
+    (sheet,) = sheets(result)
+    assert len(sheet.rows) == 10
+    title, cells = sheet.rows[0]
+    assert title == "place 1: a black thing"
+    assert [picture.name for picture, _ in cells[:2]] == ["black.png", "black.png"]
+    assert len(cells) == 5
+
+
+def test_classes_that_were_confused_are_shown(fake_encoder: FakeEncoder, tmp_path: Path) -> None:
+    write_classes(tmp_path, ["red", "green", "blue"])
+    assert sheets(measured(fake_encoder, zero_shot=[{"path": tmp_path}]).sets[0]) == []
+    (tmp_path / "red" / "0.png").rename(tmp_path / "green" / "wrong.png")
+    (sheet,) = sheets(measured(fake_encoder, zero_shot=[{"path": tmp_path}]).sets[0])
+    ((title, ((picture, told),)),) = sheet.rows
+    assert title == "green → red (1)"
+    assert picture.read() == (tmp_path / "green" / "wrong.png").read_bytes()
+    assert told == "green/wrong.png"
