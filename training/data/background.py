@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import suppress
 from typing import TypeVar
 
@@ -12,8 +12,10 @@ Result = TypeVar("Result")
 _LOOKS_S = 0.1
 
 
-def in_background(results: Iterator[Result], *, ahead: int) -> Iterator[Result]:
+def in_background(results: Iterator[Result], *, ahead: int) -> Generator[Result, None, None]:
     """The same results in the same order; what the iterator raises is raised here, after all before it.
+
+    Closing the generator ends the thread, and the iterator.
 
     Args:
         results: Used by the other thread alone.

@@ -9,10 +9,12 @@ from itertools import islice
 from pathlib import Path
 
 from twinlens.encoders.manifest import PreprocessSpec, TextSpec
+from twinlens.training.data.errors import DataError
 from twinlens.training.data.pair_shards import ShardFields
 from twinlens.training.data.shard_names import shard_names
 from twinlens.training.data.shard_stream import ShardStream
 from twinlens.training.data.streamed_pairs import StreamedPairs
+from twinlens.training.data.unusable import refuse_too_many
 from twinlens.training.modules.gather import gather_numbers
 from twinlens.training.ranks import Ranks
 from twinlens.training.sections.data import ShardsData
@@ -41,26 +43,34 @@ class StreamSource:
         self._preprocess = preprocess
         self._ranks = ranks
         self.names = shard_names(data.path)
-        folder = out / f"shards-{ranks.rank}"
-        shutil.rmtree(folder, ignore_errors=True)  # of a run that was killed
+        self._folder = out / f"shards-{ranks.rank}"
+        shutil.rmtree(self._folder, ignore_errors=True)  # of a run that was killed
         fields = ShardFields(data.caption_field, None, data.weight_field)
         self._stream = ShardStream(
             self.names,
             fields,
             seed=seed,
             buffer=data.shuffle_buffer,
-            folder=folder,
+            folder=self._folder,
             rank=ranks.rank,
             world_size=ranks.world_size,
         )
         # All ranks learn one vocabulary.
-        self._first = ShardStream(self.names, fields, seed=seed, buffer=0, folder=folder / "first")
+        self._first = ShardStream(self.names, fields, seed=seed, buffer=0, folder=self._folder / "first")
         self._batches: StreamedPairs | None = None
 
     @property
     def captions(self) -> Sequence[str]:
-        """To learn a vocabulary from; reads as many shards as it takes."""
-        return [sample.caption for sample in islice(self._first.epoch(0), _CAPTIONS)]
+        """To learn a vocabulary from; reads as many shards as it takes.
+
+        Raises:
+            DataError: if there are none.
+        """
+        captions = [sample.caption for sample in islice(self._first.epoch(0), _CAPTIONS)]
+        if not captions:
+            refuse_too_many(self._first.problems, len(self._first.problems), max_share=0)
+            raise DataError(f"no sample in {self._data.path} has a picture and a caption")
+        return captions
 
     @property
     def unreadable(self) -> dict[str, str]:
@@ -104,3 +114,9 @@ class StreamSource:
             weighted=self._data.weight_field is not None,
         )
         return self._batches
+
+    def close(self) -> None:
+        """Ends reading, and removes what was brought to the run folder."""
+        if self._batches is not None:
+            self._batches.close()
+        shutil.rmtree(self._folder, ignore_errors=True)

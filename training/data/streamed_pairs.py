@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import TypeAlias
@@ -97,6 +97,7 @@ class StreamedPairs(IterableDataset[Batch]):
         self._weighted = weighted
         self._unreadable: dict[str, str] = {}
         self._read = 0
+        self._ahead: Generator[_Decoded | _Broken, None, None] | None = None
 
     @property
     def unreadable(self) -> dict[str, str]:
@@ -107,7 +108,8 @@ class StreamedPairs(IterableDataset[Batch]):
         """Reads and decodes in other threads, some two batches ahead."""
         decoded = (result for _, result in bounded_map(self._decode, self._samples(), threads=allowed_cpus()))
         waiting: deque[_Decoded | _Broken] = deque()
-        results = self._counted(in_background(decoded, ahead=2 * self._own))
+        self._ahead = in_background(decoded, ahead=2 * self._own)
+        results = self._counted(self._ahead)
         number = self._start
         while True:
             waiting.extend(islice(results, max(0, self._own - len(waiting))))
@@ -126,6 +128,11 @@ class StreamedPairs(IterableDataset[Batch]):
                 waiting.popleft()
             yield self._batch(samples, number)
             number += 1
+
+    def close(self) -> None:
+        """Ends reading ahead; the batches that were begun end."""
+        if self._ahead is not None:
+            self._ahead.close()
 
     def _counted(self, results: Iterator[_Decoded | _Broken]) -> Iterator[_Decoded | _Broken]:
         for result in results:

@@ -34,7 +34,7 @@ def test_no_more_than_asked_for_is_made_ahead() -> None:
     assert next(ahead) == 0
     for _ in range(4):
         made.acquire()
-    ahead.close()  # type: ignore[attr-defined]
+    ahead.close()
     assert count[0] <= 6
 
 
@@ -62,6 +62,6 @@ def test_whoever_stops_early_ends_the_thread_and_closes_the_results() -> None:
     before = threading.active_count()
     ahead = in_background(results(), ahead=2)
     next(ahead)
-    ahead.close()  # type: ignore[attr-defined]
+    ahead.close()
     assert closed.is_set()
     assert threading.active_count() == before

@@ -212,14 +212,15 @@ def test_shards_from_a_host_are_on_the_disk_only_while_they_are_read(
 ) -> None:
     with file_host(folder) as host:
         where = host.address + "/{0..2}.tar"
-        batches = iter(pairs_of(where))
+        batches = pairs_of(where)
         first = drawn(batches, 18)
         assert sorted(flat(first[:6])) == list(range(24))
         # Those being read, and four that are brought ahead.
         assert len(list((tmp_path / "brought").iterdir())) <= 7
         batches.close()
-        del batches
-        assert drawn(pairs_of(where, start=5), 2) == first[5:7]
+        later = pairs_of(where, start=5)
+        assert drawn(later, 2) == first[5:7]
+        later.close()
     assert not any(tmp_path.glob("brought/*"))
 
 
