@@ -144,6 +144,8 @@ def dual_encoder_in(payload: Mapping[str, Any], path: Path) -> tuple[DualEncoder
         spec_json = json.loads(payload["spec"])
         if "backbone" in spec_json:
             raise CheckpointError(f"{path} holds an image encoder alone; a dual encoder is wanted here")
+        if "model_cfg" not in spec_json and "text_cfg" in spec_json:
+            raise CheckpointError(f"{path} holds a text encoder alone; a dual encoder is wanted here")
         spec = DualEncoderSpec(
             model_cfg=spec_json["model_cfg"],
             preprocess=PreprocessSpec.model_validate(spec_json["preprocess"]),

@@ -89,7 +89,8 @@ def image_encoder_in(payload: Mapping[str, Any], path: Path) -> tuple[ImageEncod
     """
     described = _described(payload, path)
     if _kind(described) != IMAGE_KIND:
-        raise CheckpointError(f"{path} holds a dual encoder, not an image encoder alone")
+        held = "a text" if _kind(described) == "text" else "a dual"
+        raise CheckpointError(f"{path} holds {held} encoder, not an image encoder alone")
     try:
         spec = ImageEncoderSpec(
             BackboneConfig.model_validate(described["backbone"]),

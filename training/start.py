@@ -4,22 +4,23 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import torch
 from pydantic import ValidationError
 from torch import nn
 
-from twinlens.encoders.manifest import PreprocessSpec, TextSpec
+from twinlens.encoders.manifest import PreprocessSpec
 from twinlens.training.checkpoint import DualEncoderSpec, build_model, load_checkpoint
-from twinlens.training.data.vocabulary import learn_tokenizer
 from twinlens.training.errors import ConfigError
 from twinlens.training.image_checkpoint import load_image_checkpoint
 from twinlens.training.modules.backbone import Backbone
 from twinlens.training.modules.positions import spread_positions
 from twinlens.training.run_checkpoint import checkpoint_of, space_of
 from twinlens.training.sections.model import ModelConfig
+from twinlens.training.text_checkpoint import TextEncoderSpec, load_text_checkpoint
+from twinlens.training.text_start import learned_text, take_weights, trained_text
+from twinlens.training.towers.fit import check_fit
 from twinlens.training.towers.two_towers import INITIAL_LOG_SCALE
 
 
@@ -33,6 +34,7 @@ class Scratch:
         preprocess: From decoded RGB to the image tower's input.
         step: Optimiser steps behind the weights.
         backbone: Trained weights for the image tower's backbone, where there are some.
+        encoder: A trained text encoder and what it is, where there is one; its vocabulary stays.
     """
 
     config: ModelConfig
@@ -40,11 +42,12 @@ class Scratch:
     preprocess: PreprocessSpec
     step: int = 0
     backbone: Backbone | None = None
+    encoder: tuple[TextEncoderSpec, nn.Module] | None = None
 
     def build(
         self, captions: Sequence[str], *, log_scale: float = INITIAL_LOG_SCALE, bias: float | None = None
     ) -> tuple[DualEncoderSpec, nn.Module]:
-        """Learns the vocabulary, then builds towers of its size.
+        """Learns the vocabulary where there is none yet, then builds towers of its size.
 
         Args:
             captions: Of the data.
@@ -52,36 +55,35 @@ class Scratch:
             bias: Of the logits to start with, where the loss has one; None: the model has none.
 
         Raises:
-            ConfigError: if `position_std` does not fit the architecture, or the context has no usable length.
+            ConfigError: if `position_std` does not fit the architecture, the context has no usable length, or the
+                towers do not fit each other or the size of the pictures.
             CheckpointError: if open_clip cannot build the model.
             DataError: if the captions hold no words.
         """
-        tokenizer_json, size = learn_tokenizer(captions, vocabulary_size=self.config.vocabulary_size)
-        text_cfg = {"context_length": 77, **self.model_cfg["text_cfg"], "vocab_size": size}
-        if text_cfg.get("pool_type") == "eos":
-            text_cfg["eos_id"] = size - 1
+        if self.encoder is not None:
+            start = trained_text(self.encoder[0])
+        else:
+            start = learned_text(self.model_cfg["text_cfg"], captions, vocabulary_size=self.config.vocabulary_size)
         # The loss decides: a model with a bias that was not trained would be taken for SigLIP's when it is exported.
         model_cfg = {
             **self.model_cfg,
-            "text_cfg": text_cfg,
+            "text_cfg": start.text_cfg,
             "init_logit_scale": log_scale,
             "init_logit_bias": bias,
         }
-        try:
-            text = TextSpec(
-                context_length=text_cfg["context_length"], pad_id=0, pad_to_context=True, attention_mask=False
-            )
-        except ValidationError as error:
-            raise ConfigError(f"model.config.text_cfg.context_length: {error.errors()[0]['msg']}") from error
-        spec = DualEncoderSpec(model_cfg, self.preprocess, text, tokenizer_json, self.config.name or "clip")
+        name = self.config.name or "clip"
+        spec = DualEncoderSpec(model_cfg, self.preprocess, start.text, start.tokenizer_json, name)
         model: Any = build_model(spec)
         if self.backbone is not None:
             model.visual.backbone.load_state_dict(self.backbone.state_dict())
+        if self.encoder is not None:
+            take_weights(model.text, self.encoder[1])
         if self.config.position_std is not None:
             try:
                 spread_positions(model, self.config.position_std)
             except ValueError as error:
                 raise ConfigError(str(error)) from error
+        check_fit(model, self.preprocess, start.text)
         return spec, model
 
 
@@ -152,32 +154,44 @@ def start_of(config: ModelConfig) -> Scratch | Parent:
         model_cfg = open_clip.get_model_config(config.open_clip)
         if model_cfg is None:
             raise ConfigError(f"open_clip knows no model {config.open_clip!r}")
+    encoder = None
+    if config.text_checkpoint is not None:
+        found, tower, _ = load_text_checkpoint(checkpoint_of(config.text_checkpoint))
+        encoder = found, tower
+        model_cfg = {**model_cfg, "text_cfg": {}}
+    backbone = None
     if config.image_checkpoint is not None:
-        return _from_image_encoder(config, config.image_checkpoint, model_cfg)
-    parts = [model_cfg.get("vision_cfg"), model_cfg.get("text_cfg")]
-    if "embed_dim" not in model_cfg or not all(isinstance(part, dict) for part in parts):
-        raise ConfigError("model.config must have embed_dim, vision_cfg and text_cfg, the last two tables")
-    _refuse_hugging_face(model_cfg)
+        image, backbone, _ = load_image_checkpoint(checkpoint_of(config.image_checkpoint))
+        described = image.backbone.model_dump(mode="json")
+        model_cfg = {**model_cfg, "vision_cfg": {"image_size": image.preprocess.size, "backbone": described}}
+    _check_parts(config, model_cfg)
+    preprocess = _preprocess(config, model_cfg) if config.image_checkpoint is None else image.preprocess
+    return Scratch(config, model_cfg, preprocess, backbone=backbone, encoder=encoder)
+
+
+def _check_parts(config: ModelConfig, model_cfg: dict[str, Any]) -> None:
+    wanted = [
+        *(["vision_cfg"] if config.image_checkpoint is None else []),
+        *(["text_cfg"] if config.text_checkpoint is None else []),
+    ]
+    if "embed_dim" not in model_cfg or not all(isinstance(model_cfg.get(part), dict) for part in wanted):
+        tables = {0: "", 1: ", the last a table", 2: ", the last two tables"}[len(wanted)]
+        named = ["embed_dim", *wanted]
+        listed = named[0] if len(named) == 1 else f"{', '.join(named[:-1])} and {named[-1]}"
+        raise ConfigError(f"model.config must have {listed}{tables}")
+    if "hf_model_name" in model_cfg["text_cfg"]:
+        raise ConfigError(
+            "open_clip reads this text tower from Hugging Face; describe one by text_cfg.transformers, or pull one "
+            "(`twinlens pull hf:…`) and name the bundle as text_checkpoint"
+        )
+
+
+def _preprocess(config: ModelConfig, model_cfg: dict[str, Any]) -> PreprocessSpec:
     size = model_cfg["vision_cfg"].get("image_size", 224)
     if not isinstance(size, int):
         raise ConfigError(f"model.config.vision_cfg.image_size must be one number, found {size!r}")
     try:
-        preprocess = PreprocessSpec(size=size, resize_size=size, mean=config.mean, std=config.std)
+        return PreprocessSpec(size=size, resize_size=size, mean=config.mean, std=config.std)
     except ValidationError as error:
         first = error.errors()[0]
         raise ConfigError(f"model: {first.get('ctx', {}).get('error') or first['msg']}") from error
-    return Scratch(config, model_cfg, preprocess)
-
-
-def _from_image_encoder(config: ModelConfig, path: Path, model_cfg: dict[str, Any]) -> Scratch:
-    spec, backbone, _ = load_image_checkpoint(checkpoint_of(path))
-    if "embed_dim" not in model_cfg or not isinstance(model_cfg.get("text_cfg"), dict):
-        raise ConfigError("model.config must have embed_dim and text_cfg, the last a table")
-    _refuse_hugging_face(model_cfg)
-    vision_cfg = {"image_size": spec.preprocess.size, "backbone": spec.backbone.model_dump(mode="json")}
-    return Scratch(config, {**model_cfg, "vision_cfg": vision_cfg}, spec.preprocess, backbone=backbone)
-
-
-def _refuse_hugging_face(model_cfg: dict[str, Any]) -> None:
-    if "hf_model_name" in model_cfg["text_cfg"]:
-        raise ConfigError("towers of Hugging Face cannot be trained from scratch here; name another model")

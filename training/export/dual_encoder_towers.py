@@ -9,10 +9,9 @@ from torch import nn
 from twinlens.training.checkpoint import DualEncoderSpec
 from twinlens.training.export.open_clip_towers import image_export, open_clip_towers
 from twinlens.training.export.towers import ImageExport, TextExport, frozen
+from twinlens.training.starter.minilm import MiniLM
+from twinlens.training.towers.masked_text import MaskedTextTower
 from twinlens.training.towers.two_towers import TwoTowers
-
-# What `text_cfg` may describe beside open_clip's towers: architecture, pooling and activation, for people.
-_MINILM = ("all-MiniLM-L6-v2", "mean", "gelu")
 
 
 def dual_encoder_towers(spec: DualEncoderSpec, model: nn.Module) -> tuple[ImageExport, TextExport]:
@@ -28,7 +27,7 @@ def dual_encoder_towers(spec: DualEncoderSpec, model: nn.Module) -> tuple[ImageE
     if not isinstance(model, TwoTowers):
         return open_clip_towers(model, spec.preprocess, spec.text, spec.tokenizer_json, spec.model_cfg)
     frozen(model)
-    architecture, pooling, activation = _described(spec.model_cfg.get("text_cfg", {}))
+    architecture, pooling, activation = _described(model.text)
     text = TextExport(
         module=model.text,
         spec=spec.text.model_copy(update={"pad_to_context": False}),
@@ -40,5 +39,11 @@ def dual_encoder_towers(spec: DualEncoderSpec, model: nn.Module) -> tuple[ImageE
     return image_export(model, spec.preprocess, spec.model_cfg), text
 
 
-def _described(text_cfg: dict[str, Any]) -> tuple[str, str, str]:
-    return _MINILM if "minilm" in text_cfg else ("", "", "")
+def _described(tower: nn.Module) -> tuple[str, str, str]:
+    """Architecture, pooling and activation, for people."""
+    if isinstance(tower, MiniLM):
+        return "all-MiniLM-L6-v2", "mean", "gelu"
+    if isinstance(tower, MaskedTextTower):
+        encoder: Any = tower.encoder
+        return type(encoder).__name__, tower.pooling, str(getattr(encoder.config, "hidden_act", ""))
+    return type(tower).__name__, "", ""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from torch import Tensor, nn
-
-from twinlens.encoders.manifest import ScoringRule
+from twinlens.encoders.manifest import Lineage, ScoringRule
+from twinlens.training.checkpoint import CheckpointMeta, DualEncoderSpec, save_checkpoint
 from twinlens.training.export.errors import ExportError
 from twinlens.training.export.open_clip_towers import scoring_rule
 from twinlens.training.export.towers import ImageExport, TextExport
@@ -18,25 +19,10 @@ from twinlens.training.pull.source import Choices
 from twinlens.training.pull.tokenizer_choice import check_vocabulary
 from twinlens.training.pull.transformers_models import load_model, preprocessor_config
 from twinlens.training.tokenizers import TokenizerExport, hugging_face_tokenizer
+from twinlens.training.towers.transformers_pair import pooled_towers
+from twinlens.training.towers.two_towers import TwoTowers
 
 MODEL_TYPES: Final = ("clip", "siglip")
-
-
-class PooledTower(nn.Module):
-    """A vision or text model of transformers, its pooled output, and a projection if there is one."""
-
-    def __init__(self, model: nn.Module, projection: nn.Module | None) -> None:
-        super().__init__()
-        self.model = model
-        self.projection = projection
-
-    def forward(self, inputs: Tensor) -> Tensor:
-        """Embeds pixels, shape (n, 3, size, size), or ids, shape (n, l), to (n, d), not normalised."""
-        pooled: Tensor = self.model(inputs).pooler_output
-        if self.projection is None:
-            return pooled
-        projected: Tensor = self.projection(pooled)
-        return projected
 
 
 def pair(folder: Path, config: dict[str, Any], name: str, choices: Choices) -> PulledTowers:
@@ -54,15 +40,10 @@ def pair(folder: Path, config: dict[str, Any], name: str, choices: Choices) -> P
             f"{name} prepares pictures of {preprocess.size} pixels, its tower takes {vision_config.image_size}"
         )
     tokenizer = _tokenizer(choices.tokenizer or folder, kind, text_config, name)
-    image_tower: nn.Module
-    text_tower: nn.Module
+    image_tower, text_tower = pooled_towers(model, kind)
     if kind == "clip":
-        image_tower = PooledTower(model.vision_model, model.visual_projection)
-        text_tower = PooledTower(model.text_model, model.text_projection)
         scoring = scoring_rule(model)
     else:
-        image_tower = PooledTower(model.vision_model, None)
-        text_tower = PooledTower(model.text_model, None)
         scoring = ScoringRule(
             rule="sigmoid", scale=model.logit_scale.exp().item(), bias=model.logit_bias.detach().item()
         )
@@ -82,7 +63,27 @@ def pair(folder: Path, config: dict[str, Any], name: str, choices: Choices) -> P
         pooling="eos" if kind == "clip" else "last",
         activation=str(text_config.hidden_act),
     )
-    return PulledTowers(image, text, name, f"transformers {kind} {name}", scoring)
+    method = f"transformers {kind} {name}"
+    keep = partial(_keep, image=image, text=text, config=model.config, name=name, method=method, scoring=scoring)
+    return PulledTowers(image, text, name, method, scoring, keep)
+
+
+def _keep(
+    path: Path, *, image: ImageExport, text: TextExport, config: Any, name: str, method: str, scoring: ScoringRule
+) -> None:
+    described = {"transformers_pair": {"config": config.to_dict()}}
+    bias = scoring.bias if scoring.rule == "sigmoid" else None
+    model_cfg = {
+        "embed_dim": int(getattr(config, "projection_dim", 0) or config.vision_config.hidden_size),
+        "vision_cfg": described,
+        "text_cfg": described,
+        "init_logit_bias": bias,
+    }
+    spec = DualEncoderSpec(model_cfg, image.preprocess, text.spec, text.tokenizer_json, name)
+    model = TwoTowers(
+        image.module, text.module, pad_id=text.spec.pad_id, masked=False, log_scale=math.log(scoring.scale), bias=bias
+    )
+    save_checkpoint(path, spec, model, CheckpointMeta(lineage=Lineage(method=method)))
 
 
 def _tokenizer(source: Path | str, kind: str, text_config: Any, name: str) -> TokenizerExport:

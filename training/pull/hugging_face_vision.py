@@ -10,11 +10,11 @@ from torch import Tensor, nn
 
 from twinlens.training.export.errors import ExportError
 from twinlens.training.export.towers import ImageExport
-from twinlens.training.pull.hugging_face_pairs import PooledTower
 from twinlens.training.pull.preprocessing import from_hugging_face
 from twinlens.training.pull.pulled import PulledTowers
 from twinlens.training.pull.source import Choices
 from twinlens.training.pull.transformers_models import load_model, preprocessor_config
+from twinlens.training.towers.transformers_pair import PooledTower
 
 # Class, and what a picture's vector is: the first token behind the last norm, the class's pooled output, or its
 # projection into the space shared with texts.

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
 
-import torch
-from torch import Tensor, nn
+from torch import nn
 
+from twinlens.encoders.manifest import Lineage
+from twinlens.training.checkpoint import CheckpointMeta
 from twinlens.training.errors import first_line
 from twinlens.training.export.errors import ExportError
 from twinlens.training.export.towers import TextExport, frozen
@@ -19,7 +21,10 @@ from twinlens.training.pull.pulled import PulledTowers
 from twinlens.training.pull.source import Choices
 from twinlens.training.pull.tokenizer_choice import check_vocabulary
 from twinlens.training.pull.transformers_models import load_model
+from twinlens.training.text_checkpoint import TextEncoderSpec, save_text_checkpoint
 from twinlens.training.tokenizers import TokenizerExport, hugging_face_tokenizer
+from twinlens.training.towers.masked_text import MaskedTextTower, UnitLength
+from twinlens.training.towers.transformers_text import ACTIVATIONS, DenseConfig, dense
 
 # Encoders that hide padding by a mask, each compared with its padded self in the tests.
 MODEL_TYPES: Final = ("albert", "bert", "camembert", "distilbert", "electra", "mpnet", "roberta", "xlm-roberta")
@@ -27,46 +32,7 @@ _WITHOUT_POOLER = ("bert", "camembert", "mpnet", "roberta", "xlm-roberta", "albe
 # Their first position is the one behind the padding's id.
 _POSITIONS_BEHIND_PADDING = ("camembert", "mpnet", "roberta", "xlm-roberta")
 _NO_LIMIT = 1_000_000
-_ACTIVATIONS: dict[str, type[nn.Module]] = {
-    "Identity": nn.Identity,
-    "Tanh": nn.Tanh,
-    "ReLU": nn.ReLU,
-    "GELU": nn.GELU,
-    "SiLU": nn.SiLU,
-    "Sigmoid": nn.Sigmoid,
-}
-
-
-class MaskedTextTower(nn.Module):
-    """An encoder with a mask, a pooling, and what follows: `mean`, `cls`, `max`, or `mean_sqrt_len` of the tokens."""
-
-    def __init__(self, encoder: nn.Module, pooling: str, head: Sequence[nn.Module] = ()) -> None:
-        super().__init__()
-        self.encoder = encoder
-        self.pooling = pooling
-        self.head = nn.Sequential(*head)
-
-    def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
-        """Embeds ids and mask, both of shape (n, l), to (n, d), not normalised."""
-        tokens: Tensor = self.encoder(input_ids=input_ids, attention_mask=attention_mask).last_hidden_state
-        weights = attention_mask.to(tokens.dtype).unsqueeze(-1)
-        if self.pooling == "cls":
-            pooled = tokens[:, 0]
-        elif self.pooling == "max":
-            pooled = tokens.masked_fill(weights == 0, torch.finfo(tokens.dtype).min).amax(dim=1)
-        else:
-            count = weights.sum(dim=1).clamp(min=1e-9)
-            pooled = (tokens * weights).sum(dim=1) / (count.sqrt() if self.pooling == "mean_sqrt_len" else count)
-        embeddings: Tensor = self.head(pooled)
-        return embeddings
-
-
-class UnitLength(nn.Module):
-    """sentence-transformers' `Normalize`; matters only where a layer follows."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Rows of shape (n, d) to length one."""
-        return nn.functional.normalize(x, dim=-1)
+_NORMALIZE: Final[tuple[Literal["normalize"], nn.Module]] = ("normalize", UnitLength())
 
 
 def sentence_model(folder: Path, name: str, choices: Choices) -> PulledTowers:
@@ -89,7 +55,7 @@ def sentence_model(folder: Path, name: str, choices: Choices) -> PulledTowers:
         raise ExportError(
             f"{name}: a text encoder of type {model_type!r} is not supported: known are {', '.join(MODEL_TYPES)}"
         )
-    head = [_dense(path, name) if kind == "Dense" else UnitLength() for kind, path in steps[2:]]
+    head = [_dense(path, name) if kind == "Dense" else _NORMALIZE for kind, path in steps[2:]]
     return _text_only(inner, config, name, choices, pooling=_pooling(steps[1][1], name), head=head)
 
 
@@ -103,7 +69,13 @@ def plain_text_model(folder: Path, config: dict[str, Any], name: str, choices: C
 
 
 def _text_only(
-    folder: Path, config: dict[str, Any], name: str, choices: Choices, *, pooling: str, head: Sequence[nn.Module]
+    folder: Path,
+    config: dict[str, Any],
+    name: str,
+    choices: Choices,
+    *,
+    pooling: str,
+    head: Sequence[tuple[DenseConfig | Literal["normalize"], nn.Module]],
 ) -> PulledTowers:
     kind = str(config["model_type"])
     options = {"add_pooling_layer": False} if kind in _WITHOUT_POOLER else {}
@@ -113,7 +85,7 @@ def _text_only(
         raise ExportError(f"{name} lower-cases texts before its tokenizer (do_lower_case), which serving does not do")
     tokenizer = _tokenizer(choices.tokenizer or folder, folder, encoder.config, sentence)
     check_vocabulary(tokenizer, int(encoder.config.vocab_size), name)
-    tower = frozen(MaskedTextTower(encoder, pooling, head))
+    tower = frozen(MaskedTextTower(encoder, pooling, [module for _, module in head]))
     text = TextExport(
         tower,
         tokenizer.spec,
@@ -123,7 +95,12 @@ def _text_only(
         pooling=pooling,
         activation=str(getattr(encoder.config, "hidden_act", "") or getattr(encoder.config, "activation", "")),
     )
-    return PulledTowers(None, text, name, f"transformers {kind} {name}")
+    method = f"transformers {kind} {name}"
+    layers = [layer if layer == "normalize" else layer.model_dump() for layer, _ in head]
+    described = {"config": encoder.config.to_dict(), "pooling": pooling, "head": layers, "projection": False}
+    spec = TextEncoderSpec({"transformers": described}, tokenizer.spec, tokenizer.json, name)
+    keep = partial(save_text_checkpoint, spec=spec, tower=tower, meta=CheckpointMeta(lineage=Lineage(method=method)))
+    return PulledTowers(None, text, name, method, keep=keep)
 
 
 def _tokenizer(source: Path | str, folder: Path, config: Any, sentence: dict[str, Any]) -> TokenizerExport:
@@ -174,16 +151,24 @@ def _pooling(folder: Path, name: str) -> str:
     return str(modes[0])
 
 
-def _dense(folder: Path, name: str) -> nn.Module:
+def _dense(folder: Path, name: str) -> tuple[DenseConfig, nn.Module]:
     config = read_json_object(folder / "config.json")
     activation = str(config.get("activation_function") or "Identity").rpartition(".")[2]
-    if activation not in _ACTIVATIONS or not {"in_features", "out_features"} <= config.keys():
+    if activation not in ACTIVATIONS or not {"in_features", "out_features"} <= config.keys():
         raise ExportError(f"{name}: the layer in {folder.name} is not supported (activation {activation})")
-    linear = nn.Linear(int(config["in_features"]), int(config["out_features"]), bias=bool(config.get("bias", True)))
+    layer = DenseConfig.model_validate(
+        {
+            "inputs": int(config["in_features"]),
+            "outputs": int(config["out_features"]),
+            "bias": bool(config.get("bias", True)),
+            "activation": activation,
+        }
+    )
     file = next(
         (folder / each for each in ("model.safetensors", "pytorch_model.bin") if (folder / each).is_file()), None
     )
     if file is None:
         raise ExportError(f"{name}: {folder.name} holds no weights (model.safetensors or pytorch_model.bin)")
-    fit_weights(linear, read_weights(file))
-    return nn.Sequential(linear, _ACTIVATIONS[activation]())
+    module = dense(layer)
+    fit_weights(module[0], read_weights(file))
+    return layer, module

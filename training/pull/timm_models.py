@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from twinlens.encoders.manifest import PreprocessSpec
-from twinlens.training.errors import first_line
+from twinlens.encoders.manifest import Lineage, PreprocessSpec
+from twinlens.training.checkpoint import CheckpointMeta, load_weights
+from twinlens.training.errors import CheckpointError, ConfigError, first_line
 from twinlens.training.export.errors import ExportError
 from twinlens.training.export.fused_branches import fuse_branches
 from twinlens.training.export.towers import ImageExport, frozen
 from twinlens.training.hub import hub_file
+from twinlens.training.image_checkpoint import ImageEncoderSpec, save_image_checkpoint
 from twinlens.training.json_object import read_json_object
+from twinlens.training.modules.backbone import build_backbone
+from twinlens.training.modules.backbone_config import BackboneConfig
 from twinlens.training.progress import Say
 from twinlens.training.pull.checkpoints import Weights, fit_weights, read_weights, without_prefix
 from twinlens.training.pull.preprocessing import from_timm
@@ -55,7 +60,24 @@ def timm_model(source: Source, choices: Choices, say: Say) -> PulledTowers:
         _fit(model, weights, pretrained_cfg, choices.weights_prefix)
     label = weights_label(str(path)) if path is not None else tag or "random"
     method = f"timm {name}" + (f":{label}" if weights is not None else ", random weights")
-    return PulledTowers(_tower(model, name, pretrained_cfg), None, f"{name}-{label}", method)
+    tower = _tower(model, name, pretrained_cfg)
+    return PulledTowers(
+        tower, None, f"{name}-{label}", method, keep=_keep(model, name, label, tower.preprocess, method)
+    )
+
+
+def _keep(
+    model: nn.Module, name: str, label: str, preprocess: PreprocessSpec, method: str
+) -> Callable[[Path], None] | None:
+    """Writes the checkpoint of an image encoder, where training builds the same network."""
+    try:
+        backbone = build_backbone(BackboneConfig(timm=name), preprocess.size)
+        load_weights(backbone.trunk, model.state_dict(), origin=name)
+    except (ConfigError, CheckpointError):  # at another size than it was built for, positions do not fit
+        return None
+    spec = ImageEncoderSpec(backbone.config, preprocess, method, f"{name}-{label}")
+    meta = CheckpointMeta(lineage=Lineage(method=method))
+    return partial(save_image_checkpoint, spec=spec, backbone=backbone, meta=meta)
 
 
 def _pretrained_cfg(name: str, tag: str) -> dict[str, Any]:

@@ -10,14 +10,14 @@ from pydantic import ValidationError
 from torch import nn
 
 from twinlens.encoders.manifest import PreprocessSpec, TextSpec
-from twinlens.training.errors import CheckpointError, ConfigError, first_line
+from twinlens.training.errors import CheckpointError, TrainingRoomError, first_line
 from twinlens.training.towers.registry import own_image_tower, own_text_tower
 from twinlens.training.towers.two_towers import INITIAL_LOG_SCALE, TwoTowers
 
 # The least towers that open_clip builds, where others take their place.
 _NO_VISION = {"image_size": 1, "patch_size": 1, "layers": 1, "width": 1, "head_width": 1}
 _NO_TEXT = {"context_length": 1, "vocab_size": 1, "width": 1, "heads": 1, "layers": 1}
-_WRONG = (TypeError, ValueError, KeyError, AssertionError, RuntimeError, ConfigError, ValidationError)
+_WRONG = (TypeError, ValueError, KeyError, AssertionError, RuntimeError, TrainingRoomError, ValidationError)
 
 
 def build_towers(

@@ -12,8 +12,8 @@ from torch import nn
 
 from twinlens.encoders.manifest import PreprocessSpec, TextSpec
 
-IMAGE_KINDS: Final = ("backbone", "class_names")
-TEXT_KINDS: Final = ("minilm", "open_clip_hugging_face")
+IMAGE_KINDS: Final = ("backbone", "class_names", "transformers_pair")
+TEXT_KINDS: Final = ("minilm", "open_clip_hugging_face", "transformers", "transformers_pair")
 
 
 def own_image_tower(vision_cfg: Mapping[str, Any], embed_dim: int, preprocess: PreprocessSpec) -> nn.Module | None:
@@ -33,6 +33,10 @@ def own_image_tower(vision_cfg: Mapping[str, Any], embed_dim: int, preprocess: P
             from twinlens.training.towers.class_names import build_class_names  # noqa: PLC0415 - timm
 
             return build_class_names(vision_cfg["class_names"], embed_dim)
+        case "transformers_pair":
+            from twinlens.training.towers.transformers_pair import build_transformers_pair  # noqa: PLC0415
+
+            return build_transformers_pair(vision_cfg["transformers_pair"], "image")
         case _:
             return None
 
@@ -57,6 +61,16 @@ def own_text_tower(text_cfg: Mapping[str, Any], embed_dim: int, text: TextSpec) 
             )
 
             return build_open_clip_hugging_face(text_cfg["open_clip_hugging_face"], embed_dim)
+        case "transformers":
+            from twinlens.training.towers.transformers_text import (  # noqa: PLC0415 - transformers
+                build_transformers_text,
+            )
+
+            return build_transformers_text(text_cfg["transformers"], embed_dim, text)
+        case "transformers_pair":
+            from twinlens.training.towers.transformers_pair import build_transformers_pair  # noqa: PLC0415
+
+            return build_transformers_pair(text_cfg["transformers_pair"], "text")
         case _:
             return None
 
