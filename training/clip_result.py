@@ -21,6 +21,8 @@ class TrainResult:
         unknown_mined_rows: Rows of the hard-negative manifest that name no pair of the data.
         last: The last report of the loop.
         best: The row of the best step by what was validated; empty where nothing was.
+        interpolated: `alpha`, the share of the trained weights in the checkpoint, the rest being its parent's, and what
+            that is worth on the held-out data; empty where nothing was interpolated.
     """
 
     checkpoint: Path
@@ -30,6 +32,7 @@ class TrainResult:
     unknown_mined_rows: int
     last: dict[str, float]
     best: dict[str, float] = field(default_factory=dict)
+    interpolated: dict[str, float] = field(default_factory=dict)
 
     def summary(self) -> dict[str, Any]:
         """For scripts."""
@@ -40,11 +43,15 @@ class TrainResult:
             "unknown_mined_rows": self.unknown_mined_rows,
             "metrics": self.last,
         }
-        return {**summary, "best": self.best} if self.best else summary
+        more = {"best": self.best, "interpolated": self.interpolated}
+        return {**summary, **{name: row for name, row in more.items() if row}}
 
     def told(self) -> str:
         """In a few words."""
-        return f"{self.steps} steps on {self.pairs:,} pairs"
+        told = f"{self.steps} steps on {self.pairs:,} pairs"
+        if not self.interpolated:
+            return told
+        return f"{told}; {self.interpolated['alpha']:.0%} of the way from its parent to the trained weights"
 
     def warnings(self) -> list[str]:
         """What a person should know: what was left out or skipped, once, with the first of its kind."""

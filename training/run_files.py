@@ -17,3 +17,6 @@ BEST_FILE: Final = "best.pt"
 # Once it has ended; the second where the first holds a moving average of the weights.
 CHECKPOINT_FILE: Final = "checkpoint.pt"
 UNAVERAGED_FILE: Final = "unaveraged.pt"
+# Where the first is a mean of these weights and those of its parent: these, and what each share of them was worth.
+TUNED_FILE: Final = "tuned.pt"
+INTERPOLATION_FILE: Final = "interpolation.csv"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -46,8 +46,10 @@ from twinlens.training.run_files import (
     CHECKPOINT_FILE,
     CONFIG_FILE,
     EVALUATIONS_FILE,
+    INTERPOLATION_FILE,
     METRICS_FILE,
     STATE_FILE,
+    TUNED_FILE,
     UNAVERAGED_FILE,
 )
 from twinlens.training.run_folder import cut_tables, run_folder
@@ -56,9 +58,11 @@ from twinlens.training.run_state import RunIdentity, RunState, discard_state, re
 from twinlens.training.sections.data import ShardsData, balance_power
 from twinlens.training.start import Parent, Scratch, start_of
 from twinlens.training.step_guard import StepGuard
+from twinlens.training.tuning.locked_features import known_features, with_features
 from twinlens.training.tuning.locks import Locks
 from twinlens.training.tuning.prepare import prepare
 from twinlens.training.tuning.rates import learning_rates
+from twinlens.training.validation import Ending, HeldOut, check_validation, held_out, measures_on
 from twinlens.training.validation_callback import Validation, ValidationCallback
 from twinlens.training.versions import versions
 
@@ -69,8 +73,8 @@ def train(config: TrainConfig, out: Path, progress: Report, *, resume: bool = Fa
     """Trains a dual encoder and writes a run folder.
 
     It holds config.json, environment.json, data.json, metrics.csv, evaluations.csv and best.pt (where something is
-    validated), curves.png, checkpoint.pt, unaveraged.pt (where that holds an average) and, while the run is under way,
-    state.pt.
+    validated), curves.png, checkpoint.pt, unaveraged.pt (where that holds an average), tuned.pt and interpolation.csv
+    (where it holds an interpolation) and, while the run is under way, state.pt.
 
     The same configuration on the same machine gives the same weights, also where the run was interrupted and resumed.
     Processes that `torchrun` started share each batch; all take the same steps, whatever the data, and the first one
@@ -99,11 +103,16 @@ def train(config: TrainConfig, out: Path, progress: Report, *, resume: bool = Fa
         Interruption(ranks) as interruption,
     ):
         run = _prepare(config, out, ranks, say if ranks.is_first else silent, resume=resume)
-        told = _fit(run, config, out, ranks, interruption, progress)
+        try:
+            told = _fit(run, config, out, ranks, interruption, progress)
+        finally:
+            if isinstance(run.raw, StreamSource):
+                run.raw.close()
         interruption.raise_if_stopped(method=_METHOD, out=out)
         interruption.catch()  # Lightning gave the signals back, and the checkpoint is still to be written
+        chosen: dict[str, float] = {}
         if ranks.is_first:
-            _save(run, config, out, told.validated)
+            chosen = _save(run, config, out, told.validated)
             discard_state(out / STATE_FILE)
             write_curves(out)
     return TrainResult(
@@ -114,6 +123,7 @@ def train(config: TrainConfig, out: Path, progress: Report, *, resume: bool = Fa
         0 if run.mined is None else run.mined.unknown_rows,
         told.last,
         told.best,
+        chosen,
     )
 
 
@@ -123,6 +133,8 @@ class _Prepared:
 
     Attributes:
         pairs: None where they are streamed.
+        held: What it is measured on; None: nothing.
+        ending: What mixes its weights with those of its parent at the end; None: nothing.
         first_step: The step it goes on from.
         steps_before: Of earlier runs behind the weights that it started from.
     """
@@ -134,7 +146,9 @@ class _Prepared:
     raw: RawPairs | StreamSource
     pairs: Pairs | None
     mined: MinedTable | None
+    held: HeldOut | None
     validation: Validation | None
+    ending: Ending | None
     lineage: Lineage
     first_step: int
     steps_before: int
@@ -154,19 +168,29 @@ def _prepare(config: TrainConfig, out: Path, ranks: Ranks, say: Say, *, resume: 
         check_compiler("cuda" if torch.cuda.is_available() else "cpu")
     if isinstance(config.data, ShardsData) and config.data.streaming and config.hard_negatives is not None:
         raise ConfigError("hard_negatives need all pairs in sight: leave them out, or set data.streaming = false")
+    check_validation(config)
     pl.seed_everything(run.seed, verbose=False)
     start = start_of(config.model)
     hard = config.hard_negatives
     mined = None if hard is None or hard.manifest is None else read_manifest(hard.manifest)
     raw = _read(config, stored_preprocess(config.augment, start.preprocess), out, ranks)
+    held = None
+    if config.validation is not None:
+        raw, held = held_out(config.validation, raw, start.preprocess, spill=out)
     log_scale, bias = starting_scale(config.loss)
     spec, model = start.build(raw.captions, log_scale=log_scale, bias=bias)
     spec = prepare(spec, model, config.tuning)
     locks = Locks(model, config.tuning, steps=run.steps, ranks=ranks)
     identity = RunIdentity(_METHOD, config.digest(), raw.digest())
     first_step = read_state(out / STATE_FILE, identity, ranks=ranks.world_size) if resume else 0
-    batches, pairs, table = _batches(config, raw, spec, mined, first_step, ranks)
     method = _method(config, spec, model)
+    known = known_features(config.tuning, augmented=config.augment is not None)
+    measures = None
+    if held is not None and config.validation is not None:
+        measures = measures_on(held, config.validation, spec, method.towers, known)
+    batches, pairs, table = _batches(
+        config, raw, spec, mined, first_step, ranks, lambda pairs: with_features(pairs, method.towers, known)
+    )
     method.augmenter = train_views(config.augment, spec.preprocess, run.seed, ranks)
     if ranks.world_size > 1:
         share_batch_norm(method)
@@ -190,7 +214,25 @@ def _prepare(config: TrainConfig, out: Path, ranks: Ranks, say: Say, *, resume: 
         parent_space_id=_parent_space(start, mined),
         packages=versions(PACKAGES),
     )
-    prepared = _Prepared(spec, method, locks, batches, raw, pairs, table, None, lineage, first_step, start.step)
+    validation = ending = None
+    if measures is not None and config.validation is not None:
+        validation = measures.validation(config.validation.every)
+        ending = measures.ending(method, config.validation)
+    prepared = _Prepared(
+        spec,
+        method,
+        locks,
+        batches,
+        raw,
+        pairs,
+        table,
+        held,
+        validation,
+        ending,
+        lineage,
+        first_step,
+        start.step,
+    )
     if ranks.is_first:
         _write_tables(prepared, config, out, resume=resume)
     return prepared
@@ -220,12 +262,15 @@ def _write_tables(run: _Prepared, config: TrainConfig, out: Path, *, resume: boo
         cut_tables(out, run.first_step)
         return
     unknown = 0 if run.mined is None else run.mined.unknown_rows
-    write_records(out, config=config.model_dump(mode="json"), data=_record(run.raw, run.pairs, unknown))
+    write_records(out, config=config.model_dump(mode="json"), data=_record(run.raw, run.pairs, unknown, run.held))
 
 
-def _record(raw: RawPairs | StreamSource, pairs: Pairs | None, unknown_mined_rows: int) -> dict[str, Any]:
+def _record(
+    raw: RawPairs | StreamSource, pairs: Pairs | None, unknown_mined_rows: int, held: HeldOut | None
+) -> dict[str, Any]:
+    held_out = {} if held is None else {"held_out": held.described()}
     if isinstance(raw, StreamSource) or pairs is None:
-        return {"sha256": raw.digest(), "shards": list(raw.names) if isinstance(raw, StreamSource) else []}
+        return {"sha256": raw.digest(), "shards": list(raw.names) if isinstance(raw, StreamSource) else [], **held_out}
     return {
         "sha256": raw.digest(),
         "pairs": len(pairs),
@@ -233,6 +278,7 @@ def _record(raw: RawPairs | StreamSource, pairs: Pairs | None, unknown_mined_row
         "truncated_captions": pairs.truncated,
         "unreadable": raw.unreadable,
         "unknown_mined_rows": unknown_mined_rows,
+        **held_out,
     }
 
 
@@ -275,12 +321,21 @@ def _fit(
     return _Told(last, {}, {}) if looking is None else _Told(last, looking.last, looking.best)
 
 
-def _save(run: _Prepared, config: TrainConfig, out: Path, validated: dict[str, float]) -> None:
-    """Last the file by which a run is known to have ended."""
+def _save(run: _Prepared, config: TrainConfig, out: Path, validated: dict[str, float]) -> dict[str, float]:
+    """Last the file by which a run is known to have ended.
+
+    Returns:
+        The share of the trained weights in it and what it is worth; empty where it holds them alone.
+    """
     steps = config.train.steps
     if run.method.average is not None:
         save_checkpoint(out / UNAVERAGED_FILE, run.spec, run.method.towers.model, run.meta(steps, {}))
+    chosen: dict[str, float] = {}
+    if run.ending is not None:
+        save_checkpoint(out / TUNED_FILE, run.spec, run.method.exported(), run.meta(steps, validated))
+        chosen = validated = run.ending(run.method, out / INTERPOLATION_FILE)
     save_checkpoint(out / CHECKPOINT_FILE, run.spec, run.method.exported(), run.meta(steps, validated))
+    return chosen
 
 
 def _looking(run: _Prepared, config: TrainConfig, out: Path, told: Report) -> ValidationCallback | None:
@@ -335,11 +390,12 @@ def _batches(
     mined: MinedNegatives | None,
     start: int,
     ranks: Ranks,
+    ready: Callable[[Pairs], Pairs],
 ) -> tuple[PairBatches | StreamedPairs, Pairs | None, MinedTable | None]:
     """The batches from number `start` on, and what they are cut from where that is all in sight."""
     if isinstance(raw, StreamSource):
         return raw.batches(spec.tokenizer_json, spec.text, config.train.batch_size, start=start), None, None
-    pairs = tokenise(raw, spec.tokenizer_json, spec.text)
+    pairs = ready(tokenise(raw, spec.tokenizer_json, spec.text))
     table = None if mined is None else tie(mined, pairs)
     batches = PairBatches(
         pairs,
