@@ -311,3 +311,18 @@ def test_classes_that_were_confused_are_shown(fake_encoder: FakeEncoder, tmp_pat
     assert title == "green → red (1)"
     assert picture.read() == (tmp_path / "green" / "wrong.png").read_bytes()
     assert told == "green/wrong.png"
+
+
+def test_no_picture_is_its_own_neighbour(fake_encoder: FakeEncoder, tmp_path: Path) -> None:
+    write_classes(tmp_path, ["red", "blue"], each=2)
+    (tmp_path / "red" / "1.png").rename(tmp_path / "blue" / "stranger.png")
+    (tmp_path / "blue" / "1.png").rename(tmp_path / "red" / "stranger.png")
+    (result,) = measured(fake_encoder, zero_shot=[{"path": tmp_path, "k": 1}]).sets
+    assert result.value("knn") == 0.0
+
+
+def test_the_only_picture_of_a_class_is_not_asked_for_its_neighbours(fake_encoder: FakeEncoder, tmp_path: Path) -> None:
+    write_classes(tmp_path, ["red", "blue"], each=2)
+    (tmp_path / "blue" / "1.png").unlink()
+    (result,) = measured(fake_encoder, zero_shot=[{"path": tmp_path, "k": 1}]).sets
+    assert result.value("knn") == 1.0
