@@ -10,6 +10,8 @@ from time import monotonic
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+# Said by another value in the line, or of use beside others only.
+_IN_TABLES_ONLY = {"step", "seconds", "scale", "positive_cosine", "negative_cosine"}
 # Takes the step and the named values of a report.
 Report = Callable[[int, dict[str, float]], None]
 # Takes a line for a person.
@@ -93,7 +95,7 @@ def spoken(values: dict[str, float]) -> str:
 
 def _spoken(name: str, value: float) -> str:
     match name:
-        case "step" | "seconds":
+        case _ if name in _IN_TABLES_ONLY:
             return ""
         case "samples_per_s":
             return f"{value:.0f} samples/s"
