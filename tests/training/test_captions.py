@@ -158,6 +158,13 @@ def test_wrong_captions_are_a_text_a_list_or_the_values_of_an_object(tmp_path: P
         read_captions(path, CaptionColumns(wrong="negatives"))
 
 
+def test_rows_may_have_a_class(tmp_path: Path) -> None:
+    path = jsonl(tmp_path, [{"image": "a.png", "caption": "one", "label": label} for label in ("cat", 3, None, -1)])
+    assert [row.label for row in read_captions(path, CaptionColumns(label="label"))] == ["cat", "3", None, None]
+    with pytest.raises(DataError, match="line 1 has no column 'class'"):
+        read_captions(path, CaptionColumns(label="class"))
+
+
 def test_rows_may_weigh_more_or_less(tmp_path: Path) -> None:
     path = tmp_path / "rows.csv"
     path.write_text("image,caption,weight\na.png,one,0.5\nb.png,two,2\n")

@@ -1,4 +1,4 @@
-"""Reads captions files: JSONL, CSV, TSV or Parquet rows of (image, caption[, id, wrong captions, weight])."""
+"""Reads captions files: JSONL, CSV, TSV or Parquet rows of (image, caption[, id, wrong captions, weight, label])."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from twinlens.training.data.errors import DataError
 from twinlens.training.data.listed_pairs import CaptionedPicture
 from twinlens.training.data.listed_pictures import ListedPicture
 from twinlens.training.data.parquet_rows import parquet_rows
-from twinlens.training.data.picture_tables import picture_in
+from twinlens.training.data.picture_tables import label_in, picture_in
 from twinlens.training.data.table_rows import lacks, table_rows
 
 _WHAT = "captions file"
@@ -29,6 +29,7 @@ class CaptionColumns:
         id: Names the row; None: `id` where there is one, else names are made from the image's path.
         wrong: Captions that are false of the picture; None: none.
         weight: How much the row counts; None: all alike.
+        label: The class of the picture; None: none.
     """
 
     image: str = "image"
@@ -36,6 +37,7 @@ class CaptionColumns:
     id: str | None = None
     wrong: str | None = None
     weight: str | None = None
+    label: str | None = None
 
 
 def read_captions(
@@ -65,10 +67,11 @@ def read_captions(
         captions = _captions(record, columns, path, number)
         wrong = () if columns.wrong is None else _wrong(record, columns.wrong, path, number)
         weight = 1.0 if columns.weight is None else _weight(record, columns.weight, path, number)
+        label = None if columns.label is None else _label(record, columns.label, path, number)
         given = _given_id(record, columns, path, number)
         for k, caption in enumerate(captions):
             identity = given + (f"#{k}" if k else "") if given else _made_id(_written(record, columns, picture), made)
-            rows.append(CaptionedPicture(identity, picture, caption, wrong, weight))
+            rows.append(CaptionedPicture(identity, picture, caption, wrong, weight, label))
         if limit is not None and len(rows) >= limit:
             rows = rows[:limit]
             break
@@ -85,7 +88,7 @@ def read_captions(
 def _records(path: Path, columns: CaptionColumns) -> Iterator[tuple[int, Mapping[str, Any]]]:
     if path.suffix.lower() != ".parquet":
         return table_rows(path, what=_WHAT)
-    named = [columns.id, columns.wrong, columns.weight]
+    named = [columns.id, columns.wrong, columns.weight, columns.label]
     needed = [columns.image, columns.caption, *(name for name in named if name is not None)]
     return parquet_rows(path, needed=needed, wanted=["id"] if columns.id is None else [], what=_WHAT)
 
@@ -148,6 +151,12 @@ def _wrong(record: Mapping[str, Any], column: str, path: Path, number: int) -> t
         return ()
     several = list(value.values()) if isinstance(value, dict) else value if isinstance(value, list) else [value]
     return tuple(dict.fromkeys(_text({column: one}, column, path, number) for one in several))
+
+
+def _label(record: Mapping[str, Any], column: str, path: Path, number: int) -> str | None:
+    if column not in record:
+        raise DataError(lacks(path, number, column, record))
+    return label_in(record[column], column, path, number)
 
 
 def _weight(record: Mapping[str, Any], column: str, path: Path, number: int) -> float:

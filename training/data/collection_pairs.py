@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from twinlens.client.client import Client
 from twinlens.client.errors import TwinlensError
 from twinlens.client.types import Item
-from twinlens.training.data.class_names import number_labels
 from twinlens.training.data.errors import DataError
 from twinlens.training.data.listed_pairs import CaptionedPicture, ListedPairs, pair_each
 
@@ -63,20 +62,22 @@ def list_collection(client: Client, collection: str, *, label_key: str | None = 
     if not items:
         raise DataError(f"no item of the collection {collection!r} has a caption and a picture")
     items.sort(key=lambda item: item.id)  # whatever order the server lists them in
-    rows = [CaptionedPicture(item.id, StoredPicture(item.id, collection, client), item.caption) for item in items]
-    pairs = pair_each(rows)
-    if label_key is None:
-        return pairs
-    _, numbers = number_labels([_label(item, label_key) for item in items])
-    if (numbers < 0).all():
+    pictures = [StoredPicture(item.id, collection, client) for item in items]
+    pairs = pair_each(
+        [
+            CaptionedPicture(item.id, picture, item.caption, label=_label(item, label_key))
+            for item, picture in zip(items, pictures, strict=True)
+        ]
+    )
+    if label_key is not None and pairs.classes is None:
         raise DataError(f"no item of the collection {collection!r} has {label_key!r} in its metadata")
-    return replace(pairs, classes=numbers)
+    return pairs
 
 
 def _text_only(item: Item) -> bool:
     return item.content_hash == hashlib.sha256(item.caption.encode()).hexdigest()
 
 
-def _label(item: Item, key: str) -> str | None:
-    value = item.metadata.get(key)
+def _label(item: Item, key: str | None) -> str | None:
+    value = None if key is None else item.metadata.get(key)
     return None if value is None or value == "" else str(value)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from twinlens.training.data.class_names import number_labels
 from twinlens.training.data.equal_pairs import ranges
 from twinlens.training.data.listed_pictures import Picture
 
@@ -22,6 +23,7 @@ class CaptionedPicture:
         caption: A true sentence about it.
         wrong: Sentences that are false of it.
         weight: How much it counts in the loss.
+        label: The class of the picture; None where unknown.
     """
 
     id: str
@@ -29,6 +31,7 @@ class CaptionedPicture:
     caption: str
     wrong: tuple[str, ...] = ()
     weight: float = 1.0
+    label: str | None = None
 
 
 @dataclass(frozen=True)
@@ -90,13 +93,14 @@ def pair_each(rows: Sequence[CaptionedPicture]) -> ListedPairs:
         caption_counts=np.ones(count, dtype=np.int64),
         wrong=tuple(row.wrong for row in rows) if any(row.wrong for row in rows) else (),
         weights=_weights([row.weight for row in rows]),
+        classes=_classes([row.label for row in rows]),
     )
 
 
 def pair_pictures(rows: Sequence[CaptionedPicture]) -> ListedPairs:
     """Every picture is a pair, with all its captions to choose from; its name is that of the first.
 
-    The wrong captions of a picture are those of all its rows, and its weight is their mean.
+    The wrong captions of a picture are those of all its rows, its weight is their mean, its class that of the first.
     """
     grouped: dict[Picture, list[CaptionedPicture]] = {}
     for row in rows:
@@ -113,7 +117,12 @@ def pair_pictures(rows: Sequence[CaptionedPicture]) -> ListedPairs:
         caption_counts=counts,
         wrong=tuple(wrong) if any(wrong) else (),
         weights=_weights([sum(row.weight for row in group) / len(group) for group in groups]),
+        classes=_classes([group[0].label for group in groups]),
     )
+
+
+def _classes(labels: list[str | None]) -> NDArray[np.int64] | None:
+    return number_labels(labels)[1] if any(label is not None for label in labels) else None
 
 
 def _weights(given: list[float]) -> NDArray[np.float32] | None:

@@ -92,9 +92,16 @@ def _pairs(rows: Sequence[CaptionedPicture], captions_per_picture: str) -> Liste
 
 def _captions(data: CaptionsData) -> list[CaptionedPicture]:
     columns = CaptionColumns(
-        data.image_column, data.caption_column, data.id_column, data.wrong_caption_column, data.weight_column
+        data.image_column,
+        data.caption_column,
+        data.id_column,
+        data.wrong_caption_column,
+        data.weight_column,
+        data.label_column,
     )
-    return read_captions(data.path, columns, images=data.images, limit=data.limit)
+    # Where a picture has all its captions, how many rows make a pair is not known before they are read.
+    limit = data.limit if data.captions_per_picture == "all" else None
+    return read_captions(data.path, columns, images=data.images, limit=limit)
 
 
 def _templates(given: str | tuple[str, ...]) -> tuple[str, ...]:

@@ -65,7 +65,7 @@ def list_table(path: Path, columns: PictureColumns | None = None, *, images: Pat
 
 
 def _picture(row: Mapping[str, Any], columns: PictureColumns, path: Path, number: int, root: Path) -> ListedPicture:
-    label = _label(row.get(columns.label), columns, path, number)
+    label = label_in(row.get(columns.label), columns.label, path, number)
     name, data = picture_in(row, columns.image, path, number)
     return ListedPicture(name, label, path if data is not None else root / name, data=data)
 
@@ -95,12 +95,17 @@ def picture_in(row: Mapping[str, Any], column: str, path: Path, number: int) -> 
     return value, data
 
 
-def _label(value: Any, columns: PictureColumns, path: Path, number: int) -> str | None:
+def label_in(value: Any, column: str, path: Path, number: int) -> str | None:
+    """The class that a row names; None where unknown.
+
+    Raises:
+        DataError: if it can be no class.
+    """
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, str | int):
-        raise DataError(f"{path}, line {number}: {columns.label} must be a text or a whole number, found {value!r}")
+        raise DataError(f"{path}, line {number}: {column} must be a text or a whole number, found {value!r}")
     label = str(value)
     if problem := problem_of_class(label):
-        raise DataError(f"{path}, line {number}: {columns.label} {problem}")
+        raise DataError(f"{path}, line {number}: {column} {problem}")
     return known_label(label)

@@ -56,6 +56,7 @@ class CaptionsData(_ReadPairs):
         id_column: Of the file, what mined negatives name a pair by; None: `id` where there is one, else the path.
         wrong_caption_column: Of the file, captions that are false of the picture, for `[hard_negatives]`; None: none.
         weight_column: Of the file, how much a pair counts in the loss; None: all alike.
+        label_column: Of the file, the class of a picture, for `balance`; None: equal captions are a class.
         captions_per_picture: `all`: each caption is a pair of its own, and an epoch shows all; `one`: each picture is a
             pair, and an epoch shows it with one of its captions, the next with another.
     """
@@ -68,6 +69,7 @@ class CaptionsData(_ReadPairs):
     id_column: str | None = None
     wrong_caption_column: str | None = None
     weight_column: str | None = None
+    label_column: str | None = None
     captions_per_picture: CaptionsPerPicture = "all"
 
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 from twinlens.training.data.listed_pairs import CaptionedPicture, pair_each, pair_pictures
@@ -39,6 +40,13 @@ def test_each_picture_is_a_pair_with_all_its_captions() -> None:
     assert pairs.wrong == (("x", "y"), ())
     assert pairs.weights is not None
     assert pairs.weights.tolist() == [1.5, 3]
+
+
+def test_labels_make_classes() -> None:
+    rows = [dataclasses.replace(row, label=label) for row, label in zip(ROWS, ["x", None, "y"], strict=True)]
+    found = [pair(rows).classes for pair in (pair_each, pair_pictures)]
+    assert [None if classes is None else classes.tolist() for classes in found] == [[0, -1, 1], [0, -1]]
+    assert pair_each(ROWS).classes is None
 
 
 def test_some_of_the_pairs_keep_their_captions() -> None:

@@ -17,7 +17,7 @@ from twinlens.training.data.errors import DataError
 from twinlens.training.data.pair_sources import load_pairs
 from twinlens.training.data.pairs import RawPairs
 from twinlens.training.errors import ConfigError
-from twinlens.training.sections.data import CollectionData, FolderData, ShardsData
+from twinlens.training.sections.data import CaptionsData, CollectionData, FolderData, ShardsData
 
 SPEC = PreprocessSpec(size=16, resize_size=16, mean=(0.5, 0.4, 0.3), std=(0.2, 0.3, 0.4))
 COLOURS = {"red": (255, 0, 0), "blue": (0, 0, 255), "cyan": (0, 255, 255), "white": (255, 255, 255)}
@@ -155,6 +155,19 @@ def test_a_host_that_is_gone_is_told_in_a_line(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr("twinlens.training.data.fetched_shards.time.sleep", lambda _: None)
     with pytest.raises(DataError, match=r"http://127.0.0.1:9/x.tar cannot be fetched: .*refused"):
         shards("http://127.0.0.1:9/x.tar")
+
+
+def test_a_limit_counts_pairs(tmp_path: Path) -> None:
+    for colour in COLOURS:
+        (tmp_path / f"{colour}.png").write_bytes(solid(colour))
+    rows = [{"image": f"{colour}.png", "caption": [colour, "paint"], "kind": colour[0]} for colour in COLOURS]
+    (tmp_path / "captions.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    data = CaptionsData(source="captions", path=tmp_path / "captions.jsonl", limit=3, label_column="kind")
+    assert [caption for _, caption in told(load_pairs(data, SPEC))] == ["red", "paint", "blue"]
+    by_picture = load_pairs(data.model_copy(update={"captions_per_picture": "one"}), SPEC)
+    assert by_picture.ids == ("red.png", "blue.png", "cyan.png")
+    assert by_picture.listed.classes is not None
+    assert len(set(by_picture.listed.classes.tolist())) == 3
 
 
 def folder_of_classes(folder: Path) -> Path:
