@@ -28,9 +28,11 @@ def dual_encoder_towers(spec: DualEncoderSpec, model: nn.Module) -> tuple[ImageE
         return open_clip_towers(model, spec.preprocess, spec.text, spec.tokenizer_json, spec.model_cfg)
     frozen(model)
     architecture, pooling, activation = _described(model.text)
+    # open_clip's adapter masks padding by its id, so it takes rows of any length whatever its tokenizer is used to.
+    any_length = "open_clip_hugging_face" in spec.model_cfg.get("text_cfg", {})
     text = TextExport(
         module=model.text,
-        spec=spec.text.model_copy(update={"pad_to_context": False}),
+        spec=spec.text.model_copy(update={"pad_to_context": False}) if any_length else spec.text,
         tokenizer_json=spec.tokenizer_json,
         architecture=architecture,
         pooling=pooling,

@@ -15,6 +15,7 @@ from tests.support.tiny_open_clip import OPEN_CLIP, open_clip_model
 from tests.support.tiny_weights import TinyModel
 from tests.support.tokenizer_families import Families
 from twinlens.encoders.tokenise import collate
+from twinlens.training.export.dual_encoder_towers import dual_encoder_towers
 from twinlens.training.export.open_clip_towers import scoring_rule
 from twinlens.training.image_checkpoint import load_image_checkpoint
 from twinlens.training.pull.families import towers_of
@@ -60,6 +61,11 @@ def test_a_dual_encoder_goes_on_from_what_it_serves(kind: str, tmp_path: Path, f
     expected = torch.from_numpy(towers.text.expected(tokens))
     torch.testing.assert_close(normalize(text), normalize(expected), atol=1e-5, rtol=1e-4)
     assert scoring_rule(model).rule == towers.scoring.rule
+    image_again, text_again = dual_encoder_towers(spec, model)
+    assert image_again.preprocess == towers.image.preprocess
+    assert text_again.spec == towers.text.spec
+    again = torch.from_numpy(text_again.expected(tokens))
+    torch.testing.assert_close(normalize(again), normalize(expected), atol=1e-5, rtol=1e-4)
     assert scoring_rule(model).scale == pytest.approx(towers.scoring.scale, rel=1e-5)
 
 
