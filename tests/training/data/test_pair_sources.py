@@ -251,3 +251,22 @@ def test_real_shards_of_classes_make_captions(shared_data: Path) -> None:
     assert len(raw.ids) == 50
     assert len(set(np.asarray(raw.listed.classes).tolist())) > 5
     assert all("{}" not in caption for caption in raw.captions)
+
+
+@pytest.mark.shared
+def test_real_captions_come_with_minimally_wrong_ones(shared_data: Path) -> None:
+    folder = shared_data / "flickr8k_a"
+    data = CaptionsData(
+        source="captions",
+        path=folder / "negatives.jsonl",
+        wrong_caption_column="negative_caption",
+        label_column="type",
+        captions_per_picture="one",
+        limit=20,
+    )
+    raw = load_pairs(data, SPEC)
+    assert len(raw) == 20
+    assert len(raw.captions) > 20
+    for wrong, first, count in zip(raw.listed.wrong, raw.listed.first_captions, raw.listed.caption_counts, strict=True):
+        assert wrong
+        assert not set(wrong) & set(raw.captions[first : first + count])
