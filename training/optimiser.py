@@ -44,15 +44,17 @@ def adamw(
     Raises:
         ConfigError: if nothing is left to be trained.
     """
-    by_rate: dict[float, list[nn.Parameter]] = {}
+    # First those at the full rate, which is what a run reports: the scale is always among them.
+    by_rate: dict[float, list[nn.Parameter]] = {1.0: []}
     for name, parameter in module.named_parameters():
         if parameter.requires_grad:
             by_rate.setdefault((rates or {}).get(name, 1.0), []).append(parameter)
-    if not by_rate:
+    if not any(by_rate.values()):
         raise ConfigError("every part of the model is locked: nothing would be trained")
     groups = [
         {**group, "lr": learning_rate * rate}
         for rate, parameters in by_rate.items()
+        if parameters
         for group in _split(parameters, weight_decay)
     ]
     return torch.optim.AdamW(groups, lr=learning_rate, betas=(0.9, 0.98), eps=1e-6, fused=True)

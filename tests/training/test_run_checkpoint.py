@@ -34,3 +34,10 @@ def test_a_folder_without_a_checkpoint_is_told_by_what_it_holds(files: list[str]
         (run / name).touch()
     with pytest.raises(CheckpointError, match=message):
         checkpoint_of(run)
+
+
+def test_a_bundle_with_a_damaged_manifest_is_one_line(tmp_path: Path) -> None:
+    for name in ("bundle.json", "checkpoint.pt"):
+        (tmp_path / name).touch()
+    with pytest.raises(CheckpointError, match=r"bundle\.json is not JSON"):
+        checkpoint_of(tmp_path)

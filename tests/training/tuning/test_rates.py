@@ -30,6 +30,7 @@ def test_the_optimiser_takes_each_parameter_once_at_its_rate_and_decays_matrices
     rates = learning_rates(model, TuningConfig(layer_decay=0.7, image_rate=0.3))
     optimiser = adamw(model, learning_rate=0.01, weight_decay=0.2, rates=rates)
     found = {id(p): group for group in optimiser.param_groups for p in group["params"]}
+    assert optimiser.param_groups[0]["lr"] == 0.01  # what a run reports
     assert len(found) == sum(len(group["params"]) for group in optimiser.param_groups)
     for name, parameter in model.named_parameters():
         group = found[id(parameter)]
