@@ -107,8 +107,11 @@ def train(
 
 def _train_clip(config: Path | None, out: Path, settings: Sequence[str], *, resume: bool) -> TrainResult:
     from twinlens.training.config import read_config
+    from twinlens.training.data.pairs_there import check_pairs_there
 
     settings_of_run = None if config is None else read_config(config, settings)
+    if settings_of_run is not None:
+        check_pairs_there(settings_of_run.data)
     from twinlens.training.train import config_of_run
 
     if settings_of_run is None:

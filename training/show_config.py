@@ -8,6 +8,7 @@ from typing import Any
 
 from twinlens.training.augment.ablation import Ablation
 from twinlens.training.config import PATHS, read_config
+from twinlens.training.config_layers import relative_to
 from twinlens.training.image_config import PATHS as IMAGE_PATHS
 from twinlens.training.image_config import read_image_config
 from twinlens.training.toml_text import toml_text
@@ -45,10 +46,6 @@ def shown_config(path: Path, settings: Sequence[str]) -> str:
     return toml_text(_with_whole_paths(read_config(path, settings).model_dump(mode="json"), PATHS))
 
 
-def _with_whole_paths(content: dict[str, Any], keys: Sequence[tuple[str, str]]) -> dict[str, Any]:
+def _with_whole_paths(content: dict[str, Any], keys: Sequence[tuple[str, ...]]) -> dict[str, Any]:
     """The text may be put into a file anywhere, and paths in a file are relative to it."""
-    for section, key in keys:
-        table = content.get(section)
-        if table is not None and table.get(key) is not None and "://" not in table[key]:
-            table[key] = str(Path(table[key]).absolute())
-    return content
+    return relative_to(content, Path.cwd(), keys)

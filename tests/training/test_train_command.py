@@ -137,8 +137,14 @@ def test_mistakes_are_told_before_torch_is_loaded(tmp_path: Path) -> None:
         ["clip", "--resume"],
         ["clip", "missing.toml"],
         ["clip", "wrong.toml"],
+        ["clip", "captions.toml"],
+        ["clip", "folder.toml"],
+        ["clip", "shards.toml"],
     )
     (tmp_path / "wrong.toml").write_text("[train]\nstep = 3\n")
+    for source in ("captions", "folder", "shards"):
+        text = f'[data]\nsource = "{source}"\npath = "nowhere"\n[model]\nopen_clip = "RN50"\n'
+        (tmp_path / f"{source}.toml").write_text(text)
     assert_refused_without_torch([["train", *each, "--out", "run"] for each in mistakes], tmp_path)
 
 
