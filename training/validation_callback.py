@@ -106,14 +106,18 @@ class ValidationCallback(pl.Callback):
         if step == self._steps or (self._validation.every > 0 and step % self._validation.every == 0):
             self._look(trainer, pl_module)
 
+    def measure(self, method: Clip) -> dict[str, float]:
+        """The measures of the method as it is; it does not notice."""
+        with _evaluating(method):
+            return self._validation.measure(method)
+
     def _look(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         if not trainer.is_global_zero:  # the others wait for it at their next step
             return
         assert isinstance(pl_module, Clip)  # noqa: S101 - for the type checker
         began_s = time.perf_counter()
         step, seconds = trainer.global_step, self._seconds(began_s)
-        with _evaluating(pl_module):
-            measures = self._validation.measure(pl_module)
+        measures = self.measure(pl_module)
         self.last = {"step": float(step), "seconds": seconds, **measures}
         append_row(self._path, self.last)
         self._told(step, measures)

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from importlib import import_module, util
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,9 @@ from twinlens.training.config import TrainConfig
 from twinlens.training.data.batches import Batch
 from twinlens.training.errors import CheckpointError, ConfigError, TrainingError
 from twinlens.training.methods.clip import Clip
+from twinlens.training.sections.validation import ValidationConfig
 from twinlens.training.train import train
+from twinlens.training.validation_callback import ValidationCallback
 
 Reports = list[tuple[int, dict[str, float]]]
 # All that has a state of its own.
@@ -65,8 +67,13 @@ def same(first: Path, second: Path, name: str = "checkpoint.pt") -> bool:
     return all(torch.equal(ours[name], value) for name, value in theirs.items())
 
 
-def rows(out: Path) -> list[dict[str, str]]:
-    with (out / "metrics.csv").open(newline="") as file:
+def validated(settings: TrainConfig) -> TrainConfig:
+    """The same on fewer pairs, with a look at the others every other step."""
+    return settings.model_copy(update={"validation": ValidationConfig(share=0.3, every=2)})
+
+
+def rows(out: Path, table: str = "metrics.csv") -> list[dict[str, str]]:
+    with (out / table).open(newline="") as file:
         told = list(csv.DictReader(file))
     timed = {"seconds", "samples_per_s", "data_wait"}
     return [{name: value for name, value in row.items() if name not in timed} for row in told]
@@ -100,7 +107,7 @@ def broken_batches(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_run_that_is_cut_goes_on_with_average_skipped_steps_and_scale_of_the_loss(
     tmp_path: Path, precision: str
 ) -> None:
-    settings = config(**STATEFUL, precision=precision)
+    settings = validated(config(**STATEFUL, precision=precision))
     run(settings, tmp_path / "whole")
 
     def cut(step: int) -> None:
@@ -110,10 +117,12 @@ def test_a_run_that_is_cut_goes_on_with_average_skipped_steps_and_scale_of_the_l
     with pytest.raises(KeyError):
         run(settings, tmp_path / "cut", cut)
     again = run(settings, tmp_path / "cut", resume=True)
-    assert [step for step, _ in again] == [3, 4, 5, 6]
-    assert [values["skipped"] for _, values in again] == [1, 1, 2, 2]
-    assert rows(tmp_path / "cut") == rows(tmp_path / "whole")
-    for name in ("checkpoint.pt", "unaveraged.pt"):
+    steps = [(step, values["skipped"]) for step, values in again if "skipped" in values]
+    assert steps == [(3, 1), (4, 1), (5, 2), (6, 2)]
+    for table in ("metrics.csv", "evaluations.csv"):
+        assert rows(tmp_path / "cut", table) == rows(tmp_path / "whole", table)
+    assert [row["step"] for row in rows(tmp_path / "cut", "evaluations.csv")] == ["0", "2", "4", "6"]
+    for name in ("checkpoint.pt", "unaveraged.pt", "best.pt"):
         assert same(tmp_path / "cut", tmp_path / "whole", name)
     average, raw = (weights(tmp_path / "whole" / name) for name in ("checkpoint.pt", "unaveraged.pt"))
     assert not torch.equal(average["text_projection"], raw["text_projection"])
@@ -129,22 +138,39 @@ def test_more_skipped_steps_than_allowed_end_the_run_in_a_line(tmp_path: Path) -
 def test_a_disk_that_is_full_leaves_the_state_before(tmp_path: Path) -> None:
     settings = config(state_every=1)
     run(settings, tmp_path / "whole")
-    stack: list[Any] = []
+    with ExitStack() as disk:
 
-    def fill(step: int) -> None:
-        if step == 3:  # told before the state of step 3 is written
-            disk = full_disk()
-            disk.__enter__()
-            stack.append(disk)
+        def fill(step: int) -> None:
+            if step == 3:  # told before the state of step 3 is written
+                disk.enter_context(full_disk())
 
-    try:
         with pytest.raises(CheckpointError, match=r"^cannot write the run's state .*state.pt: .*[Ff]ile too large"):
             run(settings, tmp_path / "run", fill)
-    finally:
-        stack.pop().__exit__(None, None, None)
     assert {file.name for file in (tmp_path / "run").glob("*.pt*")} == {"state.pt"}
     assert [step for step, _ in run(settings, tmp_path / "run", resume=True)] == [3, 4]
     assert same(tmp_path / "run", tmp_path / "whole")
+
+
+def test_a_disk_that_is_full_leaves_the_best_checkpoint_before(tmp_path: Path) -> None:
+    settings = validated(config(state_every=0))
+    better = iter([0.1, 0.2, 0.3])  # at the steps 0, 2 and 4
+
+    def measure(looking: ValidationCallback, method: Clip) -> dict[str, float]:
+        return {"mean_recall": next(better)}
+
+    kept: list[dict[str, Tensor]] = []
+    with ExitStack() as disk, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ValidationCallback, "measure", measure)
+
+        def fill(step: int) -> None:
+            if step == 3:
+                kept.append(weights(tmp_path / "run/best.pt"))
+                disk.enter_context(full_disk())
+
+        with pytest.raises(CheckpointError, match=r"^cannot write the checkpoint .*best.pt: File too large$"):
+            run(settings, tmp_path / "run", fill)
+    assert {file.name for file in (tmp_path / "run").glob("*.pt*")} == {"best.pt"}
+    torch.testing.assert_close(weights(tmp_path / "run/best.pt"), kept[0], rtol=0, atol=0)
 
 
 def test_a_disk_that_is_full_at_the_end_leaves_a_run_to_go_on_with(

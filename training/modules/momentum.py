@@ -14,8 +14,9 @@ class MomentumNetwork(nn.Module):
     """Follows another network slowly and never receives gradients (MoCo, He et al. 2020, eq. 2; BYOL, §3.1).
 
     After each step of the optimiser θ_k ← m θ_k + (1 - m) θ_q, for parameters and for the running statistics of batch
-    norm alike; counters are copied. As in the papers' code the network computes in training mode, on the statistics of
-    its own batches, which move its running statistics as well: they belong to its own, older weights.
+    norm alike; counters are copied, and so is what no checkpoint keeps, such as masks with -∞ in them. As in the papers'
+    code the network computes in training mode, on the statistics of its own batches, which move its running statistics
+    as well: they belong to its own, older weights.
     """
 
     def __init__(self, online: nn.Module) -> None:
@@ -44,12 +45,14 @@ class MomentumNetwork(nn.Module):
         if [t.shape for t in mine] != [t.shape for t in theirs]:
             raise ValueError("the momentum network and the network it follows are not built alike")
         average = get_ema_multi_avg_fn(momentum)  # type: ignore[no-untyped-call]
-        floats = [(a, b) for a, b in zip(mine, theirs, strict=True) if a.is_floating_point()]
+        kept = {id(tensor) for tensor in self.network.state_dict(keep_vars=True).values()}
+        averaged = [a.is_floating_point() and id(a) in kept for a in mine]
+        floats = [(a, b) for a, b, is_averaged in zip(mine, theirs, averaged, strict=True) if is_averaged]
         # One call for all, by dtype: hundreds of small launches would cost more than the arithmetic.
         for dtype in {a.dtype for a, _ in floats}:
             average([a for a, _ in floats if a.dtype == dtype], [b for a, b in floats if a.dtype == dtype], None)
-        for a, b in zip(mine, theirs, strict=True):
-            if not a.is_floating_point():
+        for a, b, is_averaged in zip(mine, theirs, averaged, strict=True):
+            if not is_averaged:
                 a.copy_(b)
 
 

@@ -135,3 +135,12 @@ def test_the_cosine_schedule_rises_from_its_start_to_1() -> None:
 def test_the_cosine_schedule_is_lightlys(step: int) -> None:
     # lightly's last step is at the end of the schedule; here the end is after it.
     assert cosine_momentum(0.99, step / 9) == pytest.approx(cosine_schedule(step, 10, 0.99, 1.0))
+
+
+def test_masks_that_no_checkpoint_keeps_stay_as_they_are() -> None:
+    """An average of -∞ with itself is not a number."""
+    online = nn.Linear(2, 2)
+    online.register_buffer("mask", torch.full((2, 2), -torch.inf), persistent=False)
+    follower = MomentumNetwork(online)
+    follower.follow(online, 0.5)
+    assert torch.equal(follower.network.mask, online.mask)  # type: ignore[arg-type]
