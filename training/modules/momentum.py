@@ -14,9 +14,9 @@ class MomentumNetwork(nn.Module):
     """Follows another network slowly and never receives gradients (MoCo, He et al. 2020, eq. 2; BYOL, §3.1).
 
     After each step of the optimiser θ_k ← m θ_k + (1 - m) θ_q, for parameters and for the running statistics of batch
-    norm alike; counters are copied, and so is what no checkpoint keeps, such as masks with -∞ in them. As in the papers'
-    code the network computes in training mode, on the statistics of its own batches, which move its running statistics
-    as well: they belong to its own, older weights.
+    norm alike; counters are copied, and so is what no checkpoint keeps, such as masks with -∞ in them. As in the
+    papers' code the network computes in training mode, on the statistics of its own batches, which move its running
+    statistics as well: they belong to its own, older weights.
     """
 
     def __init__(self, online: nn.Module) -> None:
