@@ -6,7 +6,7 @@ import pytest
 
 from twinlens.training.config import TrainConfig, read_config
 from twinlens.training.errors import ConfigError
-from twinlens.training.sections.data import CaptionsData, ScenesData
+from twinlens.training.sections.data import CaptionsData, FolderData, ScenesData, ShardsData
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "docs" / "examples"
 MINIMAL = '[data]\nsource = "scenes"\n[model]\nopen_clip = "RN50"\n'
@@ -18,15 +18,34 @@ def written(folder: Path, text: str) -> Path:
     return path
 
 
-@pytest.mark.parametrize(("name", "data"), [("clip.toml", ScenesData), ("clip-captions.toml", CaptionsData)])
+@pytest.mark.parametrize(
+    ("name", "data"),
+    [
+        ("clip.toml", ScenesData),
+        ("clip-captions.toml", CaptionsData),
+        ("clip-labels.toml", FolderData),
+        ("clip-shards.toml", ShardsData),
+    ],
+)
 def test_the_examples_are_valid(name: str, data: type) -> None:
     assert isinstance(read_config(EXAMPLES / name).data, data)
 
 
-@pytest.mark.parametrize("name", ["clip", "clip-captions", "clip-from-images"])
+@pytest.mark.parametrize("name", ["clip", "clip-captions", "clip-from-images", "clip-labels", "clip-shards"])
 def test_a_recorded_configuration_reads_back_as_it_was(name: str) -> None:
     config = read_config(EXAMPLES / f"{name}.toml")
     assert TrainConfig.model_validate_json(config.model_dump_json()) == config
+
+
+def test_shards_lie_beside_the_file_or_at_an_address(tmp_path: Path) -> None:
+    model = '[model]\nopen_clip = "RN50"\n'
+    for given, expected in [
+        ("s/{0..3}.tar", str(tmp_path / "s/{0..3}.tar")),
+        ("https://host/{0..3}.tar", "https://host/{0..3}.tar"),
+    ]:
+        config = read_config(written(tmp_path, f'[data]\nsource = "shards"\npath = "{given}"\n{model}'))
+        assert isinstance(config.data, ShardsData)
+        assert config.data.path == expected
 
 
 def test_paths_are_relative_to_the_file(tmp_path: Path) -> None:
