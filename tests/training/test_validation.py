@@ -1,0 +1,172 @@
+"""Held-out pairs, and weights between a parent and the trained ones, through whole runs of `twinlens train clip`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from tests.training.conftest import SIZE, TINY_TOWERS
+from twinlens.training.checkpoint import load_checkpoint
+from twinlens.training.config import TrainConfig, read_config
+from twinlens.training.csv_rows import read_columns
+from twinlens.training.data.scenes import write_scenes
+from twinlens.training.errors import ConfigError
+from twinlens.training.train import train
+
+SCENES = {"source": "scenes", "count": 64, "seed": 3}
+OTHERS = {"source": "scenes", "count": 16, "seed": 4}
+
+
+def config(validation: dict[str, Any], **sections: dict[str, Any]) -> TrainConfig:
+    return TrainConfig.model_validate(
+        {
+            "data": SCENES,
+            "model": {"config": TINY_TOWERS},
+            "validation": validation,
+            **sections,
+            "train": {"steps": 4, "batch_size": 16, "warmup_steps": 0, "log_every": 4, **sections.get("train", {})},
+        }
+    )
+
+
+def run(out: Path, validation: dict[str, Any], **sections: dict[str, Any]) -> Any:
+    return train(config(validation, **sections), out, lambda *_: None)
+
+
+def weights(checkpoint: Path) -> dict[str, torch.Tensor]:
+    return load_checkpoint(checkpoint)[1].state_dict()
+
+
+@pytest.fixture(scope="module")
+def parent(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("parent") / "run"
+    run(out, {"share": 0.25, "every": 2})
+    return out
+
+
+@pytest.fixture(scope="module")
+def tuned(parent: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("tuned") / "run"
+    validation = {"data": OTHERS, "every": 0, "interpolate": True, "interpolation_steps": 4, "forgetting": OTHERS}
+    run(out, validation, model={"from_checkpoint": parent}, train={"learning_rate": 3e-3})
+    return out
+
+
+def test_held_out_pictures_are_measured_and_not_trained_on(parent: Path) -> None:
+    data = json.loads((parent / "data.json").read_text())
+    held = data["held_out"]["pairs"]
+    assert (data["pairs"], held["pairs"], held["pictures"]) == (48, 16, 16)
+    rows = read_columns(parent / "evaluations.csv")
+    assert rows["step"] == [0, 2, 4]
+    assert {"mean_recall", "text_to_image_r10", "image_to_text_median_rank", "alignment"} <= rows.keys()
+
+
+def test_the_best_look_is_kept(parent: Path) -> None:
+    rows = read_columns(parent / "evaluations.csv")
+    best = rows["step"][1:][rows["mean_recall"][1:].index(max(rows["mean_recall"][1:]))]
+    assert load_checkpoint(parent / "best.pt")[2].step == best
+
+
+def test_validating_does_not_change_what_is_trained(parent: Path, tmp_path: Path) -> None:
+    run(tmp_path / "run", {"share": 0.25, "every": 0})
+    first, second = weights(parent / "checkpoint.pt"), weights(tmp_path / "run" / "checkpoint.pt")
+    assert all(torch.equal(first[name], second[name]) for name in first)
+
+
+def test_the_checkpoint_is_the_chosen_share_of_the_way_from_the_parent(parent: Path, tuned: Path) -> None:
+    rows = read_columns(tuned / "interpolation.csv")
+    assert rows["alpha"] == [0, 0.25, 0.5, 0.75, 1]
+    meta = load_checkpoint(tuned / "checkpoint.pt")[2]
+    alpha = meta.metrics["alpha"]
+    assert rows["mean_recall"][rows["alpha"].index(alpha)] == pytest.approx(meta.metrics["mean_recall"], abs=1e-5)
+    start, end = weights(parent / "checkpoint.pt"), weights(tuned / "tuned.pt")
+    for name, value in weights(tuned / "checkpoint.pt").items():
+        if value.is_floating_point():
+            torch.testing.assert_close(value, torch.lerp(start[name], end[name], alpha))
+
+
+def test_the_ends_of_the_table_are_what_the_run_started_and_ended_with(tuned: Path) -> None:
+    table, looks = read_columns(tuned / "interpolation.csv"), read_columns(tuned / "evaluations.csv")
+    for name in ("mean_recall", "alignment", "forgetting_mean_recall"):
+        assert [table[name][0], table[name][-1]] == pytest.approx([looks[name][0], looks[name][-1]], abs=1e-5)
+
+
+def test_what_must_not_be_forgotten_bounds_the_share(parent: Path, tmp_path: Path) -> None:
+    validation = {"data": OTHERS, "every": 0, "interpolate": True, "interpolation_steps": 2, "forgetting": OTHERS}
+    # At such a rate everything is forgotten, on the held-out pairs, too; the parent is then what is left.
+    result = run(
+        tmp_path / "run",
+        {**validation, "max_forgotten": 0.0},
+        model={"from_checkpoint": parent},
+        train={"learning_rate": 10.0, "max_skipped": 4},
+    )
+    table = read_columns(tmp_path / "run" / "interpolation.csv")
+    kept = table["forgetting_text_to_image_r1"]
+    chosen = table["alpha"].index(result.interpolated["alpha"])
+    assert kept[chosen] >= kept[0]
+    assert result.summary()["interpolated"]["alpha"] == result.interpolated["alpha"]
+    assert "of the way from its parent" in result.told()
+
+
+def test_the_average_of_the_weights_is_what_is_mixed(parent: Path, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    validation = {"data": OTHERS, "every": 0, "interpolate": True, "interpolation_steps": 1}
+    result = run(out, validation, model={"from_checkpoint": parent}, train={"learning_rate": 1e-3, "ema_decay": 0.5})
+    start, average, last = (
+        weights(path) for path in (parent / "checkpoint.pt", out / "tuned.pt", out / "unaveraged.pt")
+    )
+    assert any(not torch.equal(average[name], last[name]) for name in average)
+    ends = {0.0: start, 1.0: average}
+    found = weights(out / "checkpoint.pt")
+    end = ends[result.interpolated["alpha"]]
+    assert all(torch.equal(found[name], end[name]) for name in found if found[name].is_floating_point())
+
+
+def test_captions_that_name_classes_are_measured_by_the_nearest_class(tmp_path: Path) -> None:
+    write_scenes(tmp_path / "scenes", 24, seed=5, size=SIZE)
+    rows = [json.loads(line) for line in (tmp_path / "scenes" / "captions.jsonl").read_text().splitlines()]
+    named = [{"image": row["image"], "caption": f"class {k % 6}"} for k, row in enumerate(rows)]
+    (tmp_path / "scenes" / "classes.jsonl").write_text("".join(json.dumps(row) + "\n" for row in named))
+    own = {"source": "captions", "path": tmp_path / "scenes" / "classes.jsonl"}
+    run(tmp_path / "run", {"data": own, "every": 0})
+    rows_of = read_columns(tmp_path / "run" / "evaluations.csv")
+    assert {"top_1", "top_5"} <= rows_of.keys()
+    assert "mean_recall" not in rows_of
+
+
+@pytest.mark.parametrize(
+    ("validation", "message"),
+    [
+        ({"interpolate": True}, r"set model\.from_checkpoint"),
+        ({"best_by": "accuracy"}, r"validation\.best_by: nothing is called 'accuracy': mean_recall, text_to_image_r1"),
+    ],
+)
+def test_what_cannot_be_is_said_before_the_first_step(validation: dict[str, Any], message: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=message) as caught:
+        run(tmp_path / "run", validation)
+    assert "\n" not in str(caught.value)
+
+
+def test_keys_of_interpolation_alone_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "run.toml"
+    path.write_text('data = { source = "scenes" }\nmodel = { open_clip = "RN50" }\nvalidation = { kept_gain = 0.5 }\n')
+    with pytest.raises(ConfigError, match="kept_gain is for interpolate = true"):
+        read_config(path)
+
+
+def test_paths_of_held_out_data_are_relative_to_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "run.toml"
+    path.write_text(
+        'data = { source = "scenes" }\nmodel = { open_clip = "RN50" }\n[validation.data]\nsource = "captions"\n'
+        'path = "held.jsonl"\n[validation.forgetting]\nsource = "captions"\npath = "known.jsonl"\nimages = "photos"\n'
+    )
+    validation = read_config(path).validation
+    assert validation is not None
+    assert validation.model_dump(include={"data": {"path"}, "forgetting": {"path", "images"}}) == {
+        "data": {"path": tmp_path / "held.jsonl"},
+        "forgetting": {"path": tmp_path / "known.jsonl", "images": tmp_path / "photos"},
+    }
