@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 
 import pytest
 import torch
 
 from tests.training.augment.test_augmenter import pictures
+from tests.training.test_clip_run import config, run, same
 from twinlens.encoders.manifest import PreprocessSpec
 from twinlens.training.config import read_config
 from twinlens.training.errors import ConfigError
+from twinlens.training.interruption import RunInterrupted
 from twinlens.training.pair_augment import plain_views, stored_preprocess, train_views
 from twinlens.training.ranks import Ranks
 from twinlens.training.sections.augment import PairAugmentConfig
@@ -83,3 +86,14 @@ def test_a_range_that_cannot_be_is_told_by_its_section(tmp_path: Path) -> None:
     file.write_text('[data]\nsource = "scenes"\n[model]\nopen_clip = "RN50"\n[augment]\ncrop_scale = [0.9, 0.1]\n')
     with pytest.raises(ConfigError, match=r"augment: .*crop_scale must be a rising pair"):
         read_config(file)
+
+
+def test_an_interrupted_run_sees_the_views_that_it_would_have_seen(tmp_path: Path) -> None:
+    settings = config().model_copy(update={"augment": PairAugmentConfig(crop_scale=(0.5, 1.0))})
+    run(settings, tmp_path / "whole")
+    with pytest.raises(RunInterrupted):
+        run(settings, tmp_path / "cut", lambda step: signal.raise_signal(signal.SIGTERM) if step == 2 else None)
+    run(settings, tmp_path / "cut", resume=True)
+    assert same(tmp_path / "cut", tmp_path / "whole")
+    run(config(), tmp_path / "plain")
+    assert not same(tmp_path / "plain", tmp_path / "whole")
