@@ -49,18 +49,35 @@ def retrieval(
     Raises:
         ValueError: if shapes differ, something is empty, a vector is not finite, or a k is below 1.
     """
+    if not ks or min(ks) < 1:
+        raise ValueError("every k must be at least 1")
+    text_ranks, image_ranks = retrieval_ranks(image_md, text_nd, image_of_text)
+    medians = float(np.median(text_ranks)), float(np.median(image_ranks))
+    return Retrieval(recall(text_ranks, ks), recall(image_ranks, ks), *medians)
+
+
+def retrieval_ranks(
+    image_md: NDArray[np.floating], text_nd: NDArray[np.floating], image_of_text: NDArray[np.integer]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The places, from 1, of each caption's own picture, and of the best own caption of each picture that has one.
+
+    Args:
+        image_md: Unit vectors of m pictures, shape (m, d).
+        text_nd: Unit vectors of n captions, shape (n, d).
+        image_of_text: The picture that each caption belongs to, shape (n,).
+
+    Raises:
+        ValueError: if shapes differ, something is empty, or a vector is not finite.
+    """
     images, texts = _checked(image_md), _checked(text_nd)
     owners = np.asarray(image_of_text)
     if owners.shape != (len(texts),) or owners.min() < 0 or owners.max() >= len(images):
         raise ValueError("image_of_text must name a row of image_md for each row of text_nd")
-    if not ks or min(ks) < 1:
-        raise ValueError("every k must be at least 1")
-    everyone = np.arange(len(images))
     captioned = np.unique(owners)
-    text_ranks = _ranks(texts, owners, images, everyone)
-    image_ranks = _ranks(images[captioned], captioned, texts, owners)
-    medians = float(np.median(text_ranks)), float(np.median(image_ranks))
-    return Retrieval(recall(text_ranks, ks), recall(image_ranks, ks), *medians)
+    return (
+        _ranks(texts, owners, images, np.arange(len(images))),
+        _ranks(images[captioned], captioned, texts, owners),
+    )
 
 
 def _ranks(
