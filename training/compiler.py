@@ -19,6 +19,7 @@ def check_compiler(device: str) -> None:
     try:
         torch.compile(torch.nn.functional.gelu)(torch.ones(16, device=device))
     except Exception as error:  # whatever the tools behind it raise
+        why = first_line(error)
         raise ConfigError(
-            f"train.compile: nothing can be compiled here ({first_line(error)}); install a C++ compiler, or leave it out"
+            f"train.compile: nothing can be compiled here ({why}); install a C++ compiler, or leave it out"
         ) from error
