@@ -63,11 +63,11 @@ def starter(
             return build_starter(destination, with_checkpoint=checkpoint)
 
         existing = existing_starter(out)
-        if existing is not None and checkpoint and not (out / TRAINING_FILE).is_file():
-            say(f"warning: {out} is there already, and has no checkpoint to train from; name a new folder for one")
         if existing is not None and variants is not None:
             kept = f"no variants are made, for {out} is there already; `twinlens quantize` makes some"
             say(f"warning: {kept}")
+        if existing is not None and checkpoint and not (out / TRAINING_FILE).is_file():
+            say(f"warning: {out} is there already, and has no checkpoint to train from; name a new folder for one")
         manifest = existing or with_variants(make, out, VariantsAsked(variants, photos, texts, labels))
         _report(manifest, out, as_json=as_json, existed=existing is not None)
 

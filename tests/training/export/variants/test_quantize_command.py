@@ -196,6 +196,7 @@ def test_a_starter_that_is_there_already_gets_no_variants_and_says_so(
     captured = capsys.readouterr()
     assert captured.err.startswith("warning: no variants are made, ")
     assert "`twinlens quantize` makes some" in captured.err
+    assert "has no checkpoint to train from; name a new folder for one" in captured.err
     assert r"half \udcff/1: already there, nothing to do" in captured.out
 
 
