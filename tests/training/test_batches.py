@@ -176,6 +176,13 @@ def test_wrong_captions_of_a_pair_are_there_to_be_drawn(scenes: list[Scene], tin
     assert not batch.equal_texts[:, 4:].all(dim=0).any()
 
 
+def test_rare_captions_come_as_often_as_frequent_ones_where_classes_are_balanced(pairs: Pairs) -> None:
+    unequal = dataclasses.replace(pairs, classes=np.array([0] * 16 + [1] * 4))
+    for balance, expected in ((0.0, 0.2), (1.0, 0.5)):
+        seen = [row for b in islice(PairBatches(unequal, 4, seed=0, balance=balance), 50) for row in rows(b, pairs)]
+        assert np.mean(np.array(seen) >= 16) == pytest.approx(expected, abs=0.02)
+
+
 def test_weights_of_pairs_travel_with_their_batch(pairs: Pairs) -> None:
     weighted = dataclasses.replace(pairs, weights=np.arange(20, dtype=np.float32))
     batch = next(iter(PairBatches(weighted, 6, seed=0, rank=1, world_size=2)))

@@ -47,6 +47,9 @@ def fetch_shard(address: str, to: Path, *, wait_s: float = 1.0) -> None:
         except FileNotFoundError:
             reason = "no such file"
             break
+        except DataError:
+            to.unlink(missing_ok=True)
+            raise
         except Exception as error:  # whatever a connection or a file system raises
             reason = first_line(error)
     to.unlink(missing_ok=True)
@@ -65,16 +68,25 @@ def _opened(address: str) -> Iterator[tuple[IO[bytes] | http.client.HTTPResponse
 
     fs, path = fsspec.url_to_fs(address)
     with fs.open(path, "rb") as file:
-        yield file, None
+        yield file, getattr(file, "size", None)
 
 
 def _copy(source: IO[bytes] | http.client.HTTPResponse, to: Path) -> int:
+    """Gives how many bytes were written."""
     written = 0
-    try:
+    with _room_for(to):
         target = to.open("wb")
-    except OSError as error:
-        raise DataError(f"{to.parent} cannot take shards: {error.strerror or error}") from None
     with target:
         while part := source.read(_PART):
-            written += target.write(part)
+            with _room_for(to):
+                written += target.write(part)
     return written
+
+
+@contextmanager
+def _room_for(to: Path) -> Iterator[None]:
+    """A disk that takes no more is no reason to ask the host again."""
+    try:
+        yield
+    except OSError as error:
+        raise DataError(f"{to.parent} has no room for the shards: {error.strerror or error}") from None
