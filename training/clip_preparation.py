@@ -21,6 +21,7 @@ from twinlens.training.data.pair_sources import load_pairs
 from twinlens.training.data.pairs import Pairs, RawPairs, tokenise
 from twinlens.training.data.stream_source import StreamSource
 from twinlens.training.data.streamed_pairs import StreamedPairs
+from twinlens.training.device import device_of
 from twinlens.training.errors import ConfigError
 from twinlens.training.event_files import check_event_files
 from twinlens.training.losses.pair_loss import pair_loss_of, starting_scale
@@ -123,6 +124,8 @@ def prepare_clip(config: TrainConfig, out: Path, ranks: Ranks, say: Say, *, resu
     first_step = read_state(out / STATE_FILE, identity, ranks=ranks.world_size) if resume else 0
     method = _method(config, spec, model)
     known = known_features(config.tuning, augmented=config.augment is not None)
+    if known.images or known.texts:
+        method.towers.to(device_of(ranks))
     measures = None
     if held is not None and config.validation is not None:
         measures = measures_on(held, config.validation, spec, method.towers, known)

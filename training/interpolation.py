@@ -14,8 +14,8 @@ Weights = Mapping[str, Tensor]
 
 
 def copied_weights(model: nn.Module) -> dict[str, Tensor]:
-    """The weights and buffers of a model as they are now, by name."""
-    return {name: value.detach().clone() for name, value in model.state_dict().items()}
+    """The weights and buffers of a model as they are now, by name, on the CPU."""
+    return {name: value.detach().to("cpu", copy=True) for name, value in model.state_dict().items()}
 
 
 def interpolated(parent: Weights, tuned: Weights, alpha: float) -> dict[str, Tensor]:

@@ -18,6 +18,7 @@ from twinlens.training.data.held_out import hold_out
 from twinlens.training.data.pair_sources import load_pairs
 from twinlens.training.data.pairs import Pairs, RawPairs, tokenise
 from twinlens.training.data.stream_source import StreamSource
+from twinlens.training.device import device_of
 from twinlens.training.errors import ConfigError
 from twinlens.training.evaluation.measured_pairs import measure_names, measured
 from twinlens.training.interpolation import Point, Weights, chosen, copied_weights, interpolate
@@ -142,7 +143,7 @@ class Ending:
         Returns:
             `alpha`, and the measures of the chosen weights.
         """
-        towers = method.trained().eval()
+        towers = method.trained().eval().to(device_of())
         rows: list[dict[str, float]] = []
         table.unlink(missing_ok=True)
 

@@ -126,6 +126,38 @@ def test_the_average_of_the_weights_is_what_is_mixed(parent: Path, tmp_path: Pat
     assert all(torch.equal(found[name], end[name]) for name in found if found[name].is_floating_point())
 
 
+def test_a_run_that_was_interrupted_chooses_as_one_that_was_not(parent: Path, tuned: Path, tmp_path: Path) -> None:
+    validation = {"data": OTHERS, "every": 0, "interpolate": True, "interpolation_steps": 4, "forgetting": OTHERS}
+    settings = {"learning_rate": 3e-3, "log_every": 2, "state_every": 2}
+    again = config(validation, model={"from_checkpoint": parent}, train=settings)
+
+    def stop(step: int, values: dict[str, float]) -> None:
+        if step == 3 or (step == 4 and values):
+            raise KeyError("stopped")
+
+    out = tmp_path / "run"
+    with pytest.raises(KeyError, match="stopped"):
+        train(again, out, stop)
+    assert not (out / "checkpoint.pt").exists()
+    train(again, out, lambda *_: None, resume=True)
+    assert read_columns(out / "interpolation.csv") == read_columns(tuned / "interpolation.csv")
+    found, expected = weights(out / "checkpoint.pt"), weights(tuned / "checkpoint.pt")
+    assert all(torch.equal(found[name], expected[name]) for name in expected)
+
+
+def test_data_that_is_streamed_is_measured_on_data_of_its_own(tmp_path: Path) -> None:
+    shards = {"source": "shards", "path": str(tmp_path / "none-{0..1}.tar"), "streaming": True}
+    with pytest.raises(ConfigError, match=r"leave streaming out of it"):
+        run(tmp_path / "run", {"data": shards})
+
+
+def test_the_example_of_fine_tuning_is_a_configuration() -> None:
+    found = read_config(Path(__file__).parents[2] / "docs/examples/clip-finetune.toml")
+    assert found.validation is not None
+    assert found.validation.interpolate
+    assert found.tuning.image_residual
+
+
 def test_captions_that_name_classes_are_measured_by_the_nearest_class(tmp_path: Path) -> None:
     write_scenes(tmp_path / "scenes", 24, seed=5, size=SIZE)
     rows = [json.loads(line) for line in (tmp_path / "scenes" / "captions.jsonl").read_text().splitlines()]
