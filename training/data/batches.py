@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import IterableDataset
 
+from twinlens.training.data.batch_size import check_batch_size
 from twinlens.training.data.equal_pairs import EqualPairs
 from twinlens.training.data.errors import DataError
 from twinlens.training.data.hard_share import HardShare, all_of, drawn_for
@@ -126,16 +127,11 @@ class PairBatches(IterableDataset[Batch]):
             DataError: if the batch has fewer than 2 pairs or more than there are, the ranks cannot share it, or wrong
                 captions are asked for and there are none.
         """
-        if batch_size < 2:
-            raise DataError(
-                "batch_size must be at least 2: one pair has no negatives, its loss is 0 and teaches nothing"
-            )
+        check_batch_size(batch_size, world_size)
         if len(pairs) < 2:
             raise DataError(f"{len(pairs)} usable pair(s) in the data: at least 2 are needed, better thousands")
         if batch_size > len(pairs):
             raise DataError(f"batch_size {batch_size} is larger than the data ({len(pairs)} pairs)")
-        if batch_size % world_size:
-            raise DataError(f"batch_size {batch_size} is not a multiple of the {world_size} processes that share it")
         share = share or HardShare()
         if share.wrong_texts_per_anchor and not pairs.wrong_texts.size:
             raise DataError("the data holds no wrong captions: name their column with data.wrong_caption_column")

@@ -150,10 +150,8 @@ class ShardStream:
             self._counts[part] = len(rows)
             for row in rows:
                 # Another caption each epoch, and each as often as the others.
-                turn = (zlib.crc32(pairs.ids[row].encode("utf-8", "surrogatepass")) + number) % pairs.caption_counts[
-                    row
-                ]
-                caption = pairs.captions[pairs.first_captions[row] + turn]
+                offset = zlib.crc32(pairs.ids[row].encode("utf-8", "surrogatepass")) + number
+                caption = pairs.captions[pairs.first_captions[row] + offset % pairs.caption_counts[row]]
                 weight = 1.0 if pairs.weights is None else float(pairs.weights[row])
                 yield StreamedSample(pairs.pictures[row], caption, weight, file)
 

@@ -20,6 +20,7 @@ from twinlens.encoders.errors import InvalidText
 from twinlens.encoders.manifest import PreprocessSpec, TextSpec
 from twinlens.encoders.tokenise import TextTokenizer, TokenisedText, collate
 from twinlens.training.data.background import in_background
+from twinlens.training.data.batch_size import check_batch_size
 from twinlens.training.data.batches import Batch
 from twinlens.training.data.bounded_map import bounded_map
 from twinlens.training.data.caption_key import caption_key
@@ -78,12 +79,7 @@ class StreamedPairs(IterableDataset[Batch]):
         Raises:
             DataError: if the batch has fewer than 2 pairs, or the ranks cannot share it.
         """
-        if batch_size < 2:
-            raise DataError(
-                "batch_size must be at least 2: one pair has no negatives, its loss is 0 and teaches nothing"
-            )
-        if batch_size % world_size:
-            raise DataError(f"batch_size {batch_size} is not a multiple of the {world_size} processes that share it")
+        check_batch_size(batch_size, world_size)
         self._stream = stream
         self._preprocess = preprocess
         self._tokenizer = TextTokenizer(tokenizer_json.encode(), text)
