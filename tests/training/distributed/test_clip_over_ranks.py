@@ -100,12 +100,33 @@ def run(out: Path) -> list[int]:
     return reports
 
 
-def on_one_rank(out: Path) -> tuple[dict[str, Found], list[int]]:
+def run_broken_on_one_rank(out: Path) -> tuple[int, dict[str, Tensor]]:
+    """The loss of the second step is not finite in the second process only.
+
+    Returns:
+        Steps that this process skipped, and its weights at the end.
+    """
+    from twinlens.training.train import train
+
+    step, methods = Clip.training_step, []
+
+    def breaking(self: Clip, batch: Batch, batch_idx: int) -> dict[str, Tensor]:
+        methods.append(self)
+        values = step(self, batch, batch_idx)
+        broken = self.global_step == 1 and torch.distributed.get_rank() == 1
+        return values | {"loss": values["loss"] * torch.nan} if broken else values
+
+    Clip.training_step = breaking  # type: ignore[method-assign]
+    last = train(config(), out, lambda *_: None).last
+    return int(last["skipped"]), methods[-1].towers.state_dict()
+
+
+def on_one_rank(out: Path) -> tuple[dict[str, Found], list[int], tuple[int, dict[str, Tensor]]]:
     rank = torch.distributed.get_rank()
     found = {name: step(loss, rank=rank, ranks=RANKS) for name, loss in LOSSES.items()}
     found["chunks"] = step(LOSSES["info_nce"], rank=rank, ranks=RANKS, chunk_size=3)
     as_torchrun_starts_it()
-    return found, run(out)
+    return found, run(out), run_broken_on_one_rank(out.with_name("broken"))
 
 
 @pytest.fixture(scope="module")
@@ -117,7 +138,7 @@ def both(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[Any], Path]:
 @pytest.mark.parametrize("name", [*LOSSES, "chunks"])
 def test_every_gradient_is_that_of_one_big_batch(both: tuple[list[Any], Path], name: str) -> None:
     alone = step(LOSSES.get(name, LOSSES["info_nce"]))
-    of_ranks = [found[name] for found, _ in both[0]]
+    of_ranks = [found[name] for found, _, _ in both[0]]
     for value in ("loss", "accuracy", "bound"):
         mean = torch.stack([found.values[value] for found in of_ranks]).mean()
         torch.testing.assert_close(mean, alone.values[value], rtol=1e-5, atol=1e-5)
@@ -129,7 +150,7 @@ def test_every_gradient_is_that_of_one_big_batch(both: tuple[list[Any], Path], n
 
 def test_a_run_of_two_processes_leaves_what_a_run_of_one_does(both: tuple[list[Any], Path], tmp_path: Path) -> None:
     """Batch norm takes its statistics over both; 37 pairs leave no process with less to do than the other."""
-    (_, first), (_, second) = both[0]
+    (_, first, _), (_, second, _) = both[0]
     assert (first, second) == ([2, 4], [])
     run(tmp_path / "alone")
     for file in ("checkpoint.pt", "unaveraged.pt"):
@@ -145,3 +166,10 @@ def test_a_run_of_two_processes_leaves_what_a_run_of_one_does(both: tuple[list[A
     for ours, theirs in zip(*tables, strict=True):
         for name in ("step", "loss", "accuracy", "scale", "learning_rate", "skipped"):
             assert ours[name] == pytest.approx(theirs[name], rel=1e-3), name
+
+
+def test_a_step_that_is_broken_in_one_process_is_skipped_by_all(both: tuple[list[Any], Path]) -> None:
+    (_, _, (first, ours)), (_, _, (second, theirs)) = both[0]
+    assert (first, second) == (1, 1)
+    torch.testing.assert_close(ours, theirs, rtol=0, atol=0)
+    assert all(value.isfinite().all() for value in ours.values())
