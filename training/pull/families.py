@@ -65,6 +65,8 @@ def pull(
         description=pulled.method,
     )
     keep = pulled.keep if with_checkpoint else None
+    if with_checkpoint and keep is None:
+        say("the bundle keeps no checkpoint, for training knows no such model: it can be served, not trained on")
     return publish_towers(pulled.image, pulled.text, about, out, progress, keep=keep)
 
 

@@ -14,11 +14,12 @@ from tests.support import tiny_hugging_face, tiny_timm
 from tests.support.tiny_open_clip import OPEN_CLIP, open_clip_model
 from tests.support.tiny_weights import TinyModel
 from tests.support.tokenizer_families import Families
+from tests.training.pull.conftest import Published
 from twinlens.encoders.tokenise import collate
 from twinlens.training.export.dual_encoder_towers import dual_encoder_towers
 from twinlens.training.export.open_clip_towers import scoring_rule
 from twinlens.training.image_checkpoint import load_image_checkpoint
-from twinlens.training.pull.families import towers_of
+from twinlens.training.pull.families import pull, towers_of
 from twinlens.training.pull.pulled import PulledTowers
 from twinlens.training.pull.source import parse_source
 from twinlens.training.sections.model import ModelConfig
@@ -94,3 +95,16 @@ def test_a_text_encoder_is_kept_as_one(kind: str, dense: bool, tmp_path: Path) -
         torch.testing.assert_close(
             tower(ids, mask), torch.from_numpy(towers.text.expected(tokens)), atol=1e-5, rtol=1e-4
         )
+
+
+def test_a_model_that_training_does_not_know_is_pulled_with_a_word_about_it(
+    tmp_path: Path, published: Published
+) -> None:
+    said: list[str] = []
+    tiny = tiny_hugging_face.hf_vit(tmp_path)
+    pull(tiny.source, tmp_path / "bundle", tiny.choices, say=said.append)
+    assert published.image is not None
+    assert [line for line in said if "keeps no checkpoint" in line]
+    said.clear()
+    pull(tiny.source, tmp_path / "bundle", tiny.choices, with_checkpoint=False, say=said.append)
+    assert not said
