@@ -67,8 +67,12 @@ def causal_text_features(tower: Any, token_ids_nl: Tensor, end: EndToken) -> Ten
         token_ids_nl: Shape (n, l).
         end: Where the vector is taken.
     """
+    return _features_of(tower, tower.token_embedding(token_ids_nl), token_ids_nl, end)
+
+
+def _features_of(tower: Any, embedded: Tensor, token_ids_nl: Tensor, end: EndToken) -> Tensor:
     length = token_ids_nl.shape[1]
-    x = tower.token_embedding(token_ids_nl) + tower.positional_embedding[:length]
+    x = embedded + tower.positional_embedding[:length]
     x = tower.ln_final(tower.transformer(x, attn_mask=tower.attn_mask[:length, :length]))
     return project(x[torch.arange(x.shape[0], device=x.device), end.positions(token_ids_nl)], tower.text_projection)
 
@@ -90,10 +94,15 @@ def causal_text_by_length(tower: Any, token_ids_nl: Tensor, end: EndToken) -> Te
         with short_attention(token_ids_nl.device, length):
             return causal_text_features(tower, token_ids_nl[:, :length], end)
     order = positions.argsort()
+    groups = [token_ids_nl[rows, :length] for rows, length in _groups(order, positions)]
+    # Looked up at once: each time, the gradient is a table for the whole vocabulary.
+    embedded = tower.token_embedding(torch.cat([ids.flatten() for ids in groups])).split(
+        [ids.numel() for ids in groups]
+    )
     parts = []
-    for rows, length in _groups(order, positions):
-        with short_attention(token_ids_nl.device, length):
-            parts.append(causal_text_features(tower, token_ids_nl[rows, :length], end))
+    for ids, x in zip(groups, embedded, strict=True):
+        with short_attention(ids.device, ids.shape[1]):
+            parts.append(_features_of(tower, x.view(*ids.shape, -1), ids, end))
     return torch.cat(parts)[order.argsort()]
 
 
