@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from twinlens.encoders.manifest import PreprocessSpec
 from twinlens.training.augment.augmenter import Augmenter
-from twinlens.training.augment.recipe import AugmentRecipe, ViewGroup
 from twinlens.training.errors import ConfigError
 from twinlens.training.image_plan import stored_side
 from twinlens.training.ranks import ALONE, Ranks
@@ -47,14 +46,3 @@ def train_views(
         return None
     recipe = config.recipe(preprocess.size, preprocess.interpolation)
     return Augmenter(recipe, preprocess.mean, preprocess.std, seed, rank=ranks.rank, world_size=ranks.world_size)
-
-
-def plain_views(config: PairAugmentConfig | None, preprocess: PreprocessSpec) -> Augmenter | None:
-    """Gives stored pictures as serving would show them to the tower, for measurements during a run; see `train_views`.
-
-    It differs from serving by one more resize.
-    """
-    if config is None:
-        return None
-    recipe = AugmentRecipe(size=preprocess.size, interpolation=preprocess.interpolation, views=(ViewGroup(count=1),))
-    return Augmenter(recipe, preprocess.mean, preprocess.std, seed=0)

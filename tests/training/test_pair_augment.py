@@ -14,7 +14,7 @@ from twinlens.encoders.manifest import PreprocessSpec
 from twinlens.training.config import read_config
 from twinlens.training.errors import ConfigError
 from twinlens.training.interruption import RunInterrupted
-from twinlens.training.pair_augment import plain_views, stored_preprocess, train_views
+from twinlens.training.pair_augment import stored_preprocess, train_views
 from twinlens.training.ranks import Ranks
 from twinlens.training.sections.augment import PairAugmentConfig
 
@@ -24,7 +24,6 @@ SPEC = PreprocessSpec(size=64, resize_size=72, mean=(0.5, 0.4, 0.3), std=(0.2, 0
 def test_without_the_section_pictures_are_stored_as_the_tower_takes_them() -> None:
     assert stored_preprocess(None, SPEC) is SPEC
     assert train_views(None, SPEC, seed=0) is None
-    assert plain_views(None, SPEC) is None
 
 
 def test_with_it_the_same_part_of_a_picture_is_stored_larger() -> None:
@@ -65,20 +64,6 @@ def test_ranks_draw_what_one_process_draws_for_the_whole_batch() -> None:
         assert views is not None
         parts += views(stored[3 * rank : 3 * rank + 3], 5)
     torch.testing.assert_close(torch.cat(parts), whole, rtol=0, atol=1e-6)
-
-
-def test_plain_views_show_the_whole_stored_picture() -> None:
-    stored = pictures(2, 96)
-    views = plain_views(PairAugmentConfig(), SPEC)
-    assert views is not None
-    (shown,) = views(stored, 0)
-    (again,) = views(stored, 9)
-    torch.testing.assert_close(shown, again, rtol=0, atol=0)
-    unit = shown * torch.tensor(SPEC.std).view(3, 1, 1) + torch.tensor(SPEC.mean).view(3, 1, 1)
-    resized = torch.nn.functional.interpolate(
-        stored.permute(0, 3, 1, 2) / 255, size=64, mode="bicubic", antialias=True
-    ).clamp(0, 1)
-    torch.testing.assert_close(unit, resized, rtol=0, atol=1e-4)
 
 
 def test_a_range_that_cannot_be_is_told_by_its_section(tmp_path: Path) -> None:
