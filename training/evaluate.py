@@ -9,7 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 # Scores computed at a time: 64 MB of them, however many pictures and captions there are.
-_SCORES = 8_000_000
+SCORES_AT_A_TIME = 8_000_000
+# Equal vectors score the same but for rounding: a matrix product adds the same terms in different orders at its edges.
+# In float64 that is 1e-15; vectors that come as float32 differ by far more wherever they differ at all.
+_ROUNDING = 1e-12
 
 
 @dataclass(frozen=True)
@@ -69,7 +72,7 @@ def retrieval_ranks(
     Raises:
         ValueError: if shapes differ, something is empty, or a vector is not finite.
     """
-    images, texts = _checked(image_md), _checked(text_nd)
+    images, texts = finite_vectors(image_md), finite_vectors(text_nd)
     owners = np.asarray(image_of_text)
     if owners.shape != (len(texts),) or owners.min() < 0 or owners.max() >= len(images):
         raise ValueError("image_of_text must name a row of image_md for each row of text_nd")
@@ -87,7 +90,7 @@ def _ranks(
     item_owner: NDArray[np.integer],
 ) -> NDArray[np.int64]:
     """For each query the place of its best item of the same owner."""
-    rows = max(1, _SCORES // len(item_md))
+    rows = max(1, SCORES_AT_A_TIME // len(item_md))
     parts = []
     for start in range(0, len(query_nd), rows):
         part = slice(start, start + rows)
@@ -99,11 +102,11 @@ def ranks_of_best(scores: NDArray[np.floating], right: NDArray[np.bool_]) -> NDA
     """For each row, the place (from 1) of its best right column among the wrong ones; on a tie the wrong is first.
 
     Args:
-        scores: Shape (n, m).
+        scores: Of unit vectors, float64, shape (n, m), none of them NaN. What differs by rounding alone is a tie.
         right: Which columns are right for a row, shape (n, m); at least one each.
     """
     best = np.where(right, scores, -np.inf).max(axis=1, keepdims=True)
-    ranks: NDArray[np.int64] = 1 + ((scores >= best) & ~right).sum(axis=1)
+    ranks: NDArray[np.int64] = 1 + ((scores >= best - _ROUNDING) & ~right).sum(axis=1)
     return ranks
 
 
@@ -130,12 +133,12 @@ def word_order(
     Raises:
         ValueError: if shapes differ, something is empty, or a vector is not finite.
     """
-    images, texts = _checked(image_nd), _checked(text_nd)
+    images, texts = finite_vectors(image_nd), finite_vectors(text_nd)
     if images.shape != texts.shape or not wrong:
         raise ValueError("pictures, captions and at least one kind of wrong captions of one shape are needed")
     accuracy = {}
     for kind, vectors in wrong.items():
-        other = _checked(vectors)
+        other = finite_vectors(vectors)
         if other.shape != images.shape:
             raise ValueError(f"the wrong captions {kind!r} have shape {other.shape} instead of {images.shape}")
         accuracy[kind] = float(nearer(images, texts, other).mean())
@@ -155,14 +158,19 @@ def nearer(
     Raises:
         ValueError: if shapes differ, something is empty, or a vector is not finite.
     """
-    anchor, right, wrong = _checked(anchor_nd), _checked(right_nd), _checked(wrong_nd)
+    anchor, right, wrong = finite_vectors(anchor_nd), finite_vectors(right_nd), finite_vectors(wrong_nd)
     if not anchor.shape == right.shape == wrong.shape:
         raise ValueError(f"vectors of one shape are needed, got {anchor.shape}, {right.shape} and {wrong.shape}")
     nearer_n: NDArray[np.bool_] = (anchor * right).sum(axis=1) > (anchor * wrong).sum(axis=1)
     return nearer_n
 
 
-def _checked(vectors: NDArray[np.floating]) -> NDArray[np.float64]:
+def finite_vectors(vectors: NDArray[np.floating]) -> NDArray[np.float64]:
+    """Vectors in float64, shape (n, d).
+
+    Raises:
+        ValueError: if the shape is another, something is empty, or a vector is not finite.
+    """
     array = np.asarray(vectors, dtype=np.float64)
     if array.ndim != 2 or 0 in array.shape:
         raise ValueError(f"vectors of shape (n, d) are needed, got {array.shape}")

@@ -58,7 +58,7 @@ def test_median_ranks_equal_the_slow_count(seed: int) -> None:
 def test_pieces_of_the_score_matrix_give_what_the_whole_gives(monkeypatch: pytest.MonkeyPatch) -> None:
     images, texts, owners = unit(9, 4, 0), unit(40, 4, 1), np.random.default_rng(2).integers(0, 9, size=40)
     whole = retrieval(images, texts, owners)
-    monkeypatch.setattr("twinlens.training.evaluate._SCORES", 30)
+    monkeypatch.setattr("twinlens.training.evaluate.SCORES_AT_A_TIME", 30)
     assert retrieval(images, texts, owners) == whole
 
 
@@ -67,6 +67,12 @@ def test_constant_vectors_find_nothing() -> None:
     result = retrieval(same, same, np.arange(10), ks=(1, 5, 10))
     assert result.text_to_image == {1: 0.0, 5: 0.0, 10: 1.0}
     assert result.image_to_text == {1: 0.0, 5: 0.0, 10: 1.0}
+
+
+def test_equal_vectors_tie_where_a_matrix_product_rounds_them_differently() -> None:
+    same, texts = np.tile(unit(1, 384, 0).astype(np.float32), (61, 1)), unit(305, 384, 1).astype(np.float32)
+    result = retrieval(same, texts, np.arange(305) % 61, ks=(1, 60, 61))
+    assert result.text_to_image == {1: 0.0, 60: 0.0, 61: 1.0}
 
 
 def test_perfect_vectors_find_everything() -> None:

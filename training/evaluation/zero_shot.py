@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from twinlens.training.evaluate import ranks_of_best
+from twinlens.training.evaluate import SCORES_AT_A_TIME, finite_vectors, ranks_of_best
 
 # Below this length the mean of unit vectors is rounding, not a direction.
 _CANCELLED = 1e-5
@@ -68,18 +68,18 @@ def zero_shot(image_nd: NDArray[np.floating], labels: NDArray[np.integer], class
         class_cd: Unit vectors of c classes, shape (c, d).
 
     Raises:
-        ValueError: if shapes differ, something is empty, or a label is out of range.
+        ValueError: if shapes differ, something is empty, a vector is not finite, or a label is out of range.
     """
-    images, classes = np.asarray(image_nd, dtype=np.float64), np.asarray(class_cd, dtype=np.float64)
+    images, classes = finite_vectors(image_nd), finite_vectors(class_cd)
     owners = np.asarray(labels)
-    if images.ndim != 2 or classes.ndim != 2 or images.shape[1] != classes.shape[1] or not len(classes):
+    if images.shape[1] != classes.shape[1]:
         raise ValueError(f"pictures {images.shape} and classes {classes.shape} must be (n, d) and (c, d)")
-    if not len(images) or owners.shape != (len(images),) or owners.min() < 0 or owners.max() >= len(classes):
+    if owners.shape != (len(images),) or owners.min() < 0 or owners.max() >= len(classes):
         raise ValueError(f"every picture needs a label in [0, {len(classes)})")
-    scores = images @ classes.T
-    own = owners[:, None] == np.arange(len(classes))[None, :]
-    ranks = ranks_of_best(scores, own)
-    chosen = np.where(ranks == 1, owners, np.where(own, -np.inf, scores).argmax(axis=1))
+    rows = max(1, SCORES_AT_A_TIME // len(classes))
+    parts = [slice(start, start + rows) for start in range(0, len(images), rows)]
+    found = [_ranks_and_choices(images[part], owners[part], classes) for part in parts]
+    ranks, chosen = (np.concatenate(each) for each in zip(*found, strict=True))
     confusion = np.zeros((len(classes), len(classes)), dtype=np.int64)
     np.add.at(confusion, (owners, chosen), 1)
     pictures = confusion.sum(axis=1)
@@ -93,3 +93,13 @@ def zero_shot(image_nd: NDArray[np.floating], labels: NDArray[np.integer], class
         confusion=confusion,
         chosen=chosen,
     )
+
+
+def _ranks_and_choices(
+    image_nd: NDArray[np.float64], labels: NDArray[np.integer], class_cd: NDArray[np.float64]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The place of the own class of each picture, and the class that it goes to."""
+    scores = image_nd @ class_cd.T
+    own = labels[:, None] == np.arange(len(class_cd))[None, :]
+    ranks = ranks_of_best(scores, own)
+    return ranks, np.where(ranks == 1, labels, np.where(own, -np.inf, scores).argmax(axis=1))

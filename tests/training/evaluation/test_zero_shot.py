@@ -64,6 +64,24 @@ def test_ties_count_against_the_own_class() -> None:
     assert found.confusion.sum() == 6
 
 
+def test_pieces_of_the_scores_give_what_the_whole_gives(monkeypatch: pytest.MonkeyPatch) -> None:
+    images, classes = unit(40, 6, seed=0), unit(7, 6, seed=1)
+    labels = np.random.default_rng(2).integers(0, 7, size=40)
+    whole = zero_shot(images, labels, classes)
+    monkeypatch.setattr("twinlens.training.evaluation.zero_shot.SCORES_AT_A_TIME", 30)
+    pieces = zero_shot(images, labels, classes)
+    assert (pieces.top_1, pieces.top_5) == (whole.top_1, whole.top_5)
+    np.testing.assert_array_equal(pieces.chosen, whole.chosen)
+
+
+@pytest.mark.parametrize("where", ["pictures", "classes"])
+def test_vectors_that_are_not_finite_are_refused_and_win_nothing(where: str) -> None:
+    images, classes = np.eye(3), np.eye(3)
+    (images if where == "pictures" else classes)[1] = np.nan
+    with pytest.raises(ValueError, match="not finite"):
+        zero_shot(images, np.arange(3), classes)
+
+
 @pytest.mark.parametrize(
     ("prompts", "message"),
     [
@@ -80,7 +98,7 @@ def test_prompts_that_give_no_direction_are_refused(prompts: NDArray[np.float64]
 
 @pytest.mark.parametrize(
     ("images", "labels"),
-    [(np.eye(3), np.array([0, 1, 3])), (np.eye(3), np.array([0, 1])), (np.zeros((0, 3)), np.zeros(0, int))],
+    [(np.eye(3), np.array([0, 1, 3])), (np.eye(3), np.array([0, 1])), (np.eye(3), np.array([0, 1, -1]))],
 )
 def test_labels_that_name_no_class_are_refused(images: NDArray[np.float64], labels: NDArray[np.int64]) -> None:
     with pytest.raises(ValueError, match="needs a label"):
