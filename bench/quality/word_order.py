@@ -1,6 +1,6 @@
 """Word order: what wrong captions in the batch teach that captions alone do not.
 
-    python bench/quality/word_order.py [--seeds 2] [--steps 700] [--scenes 4000] [--jobs 2] [--out DIR] [--json FILE]
+    python bench/quality/word_order.py [--seeds 2] [--steps 900] [--scenes 4000] [--jobs 2] [--out DIR] [--json FILE]
 
 Drawn scenes of two objects, each with a true caption and three false ones that exchange an attribute, turn a relation
 round or exchange the objects. Two runs of `twinlens train clip` a seed, on the same pictures, from the same weights and
@@ -164,7 +164,7 @@ def main() -> int:
     """Returns 0 where every run with wrong captions reaches the goal."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, default=2, help="how many, from 0")
-    parser.add_argument("--steps", type=int, default=700)
+    parser.add_argument("--steps", type=int, default=900)
     parser.add_argument("--scenes", type=int, default=4000, help="pictures to train on")
     parser.add_argument("--jobs", type=int, default=2, help="runs at a time, of one thread each")
     parser.add_argument("--out", type=Path, help="keep the run folders here")
