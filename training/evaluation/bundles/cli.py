@@ -168,9 +168,11 @@ def evaluate(
             raise ConfigError(f"{out} is a file; name a folder for the report")
         check_there(sets)
         if out is not None:
+            from twinlens.training.evaluation.bundles.report_files import check_writable
             from twinlens.training.made_folder import made_folder
 
             around.enter_context(made_folder(out))
+            check_writable(out)
         chosen = (
             (bundle, server) if bundle is not None or server is not None else (sets.model.bundle, sets.model.server)
         )
@@ -250,7 +252,8 @@ def _tell(found: Evaluation, out: Path | None) -> None:
     from rich.text import Text
 
     from twinlens.client.commands.output import print_table
-    from twinlens.training.evaluation.bundles.report import KINDS, PAGE_FILE, remarks, shown
+    from twinlens.training.evaluation.bundles.report import KINDS, remarks, shown
+    from twinlens.training.evaluation.bundles.report_files import PAGE_FILE
 
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for name in ("set", "measure", "value", "guessing"):

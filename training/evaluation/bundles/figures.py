@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -11,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from twinlens.client.contact_sheet import contact_sheet
+from twinlens.printable import printable
 from twinlens.training.data.listed_pictures import Picture
 from twinlens.training.evaluation.bundles.embedder import read_picture
 from twinlens.training.evaluation.embedding_map import COLOURS
@@ -118,7 +120,10 @@ def draw(figure: Figure) -> bytes:
         case Confusion():
             _draw_confusion(canvas, figure)
     buffer = io.BytesIO()
-    canvas.savefig(buffer, format="png", dpi=110, metadata={"Software": None})
+    with warnings.catch_warnings():
+        # A name in letters that the font lacks is drawn as boxes; nobody can do anything about it here.
+        warnings.filterwarnings("ignore", message=r"Glyph \d+")
+        canvas.savefig(buffer, format="png", dpi=110, metadata={"Software": None})
     return buffer.getvalue()
 
 
@@ -135,7 +140,10 @@ def most_confused(confusion: Confusion) -> Confusion:
 
 def _draw_sheet(figure: Sheet) -> bytes:
     # What cannot be read any more is a grey place.
-    rows = [(title, [(_bytes_of(picture), told) for picture, told in cells]) for title, cells in figure.rows]
+    rows = [
+        (printable(title), [(_bytes_of(picture), printable(told)) for picture, told in cells])
+        for title, cells in figure.rows
+    ]
     buffer = io.BytesIO()
     contact_sheet(rows, cell=_THUMBNAIL, font_size=12).save(buffer, format="JPEG", quality=82)
     return buffer.getvalue()
@@ -220,10 +228,10 @@ def _draw_confusion(canvas: Canvas, figure: Confusion) -> None:
 def _finish(canvas: Canvas, title: str) -> None:
     for axes in canvas.axes:
         axes.tick_params(labelsize=8 if len(axes.get_yticklabels()) < 30 else 6)
-    # Not as mathematics, which a dollar in a name would begin.
-    canvas.suptitle(title.replace("$", r"\$"), fontsize=10)
+    canvas.suptitle(_drawn(title, most=90), fontsize=10)
 
 
-def _drawn(name: str) -> str:
-    shortened = name if len(name) <= 28 else name[:27] + "…"
-    return shortened.replace("$", r"\$")
+def _drawn(text: str, most: int = 28) -> str:
+    line = printable(text)
+    # Not as mathematics, which a dollar would begin.
+    return (line if len(line) <= most else line[: most - 1] + "…").replace("$", r"\$")

@@ -7,13 +7,12 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
-from twinlens.training.errors import ConfigError
+from twinlens.printable import printable
 from twinlens.training.evaluation.bundles.figures import Sheet, draw
+from twinlens.training.evaluation.bundles.report_files import JSON_FILE, PAGE_FILE, write_files
 from twinlens.training.evaluation.bundles.results import Evaluation, Measure, SetResult
 from twinlens.training.evaluation.page_parts import facts_table, numbers_table, page, picture
 
-JSON_FILE = "evaluation.json"
-PAGE_FILE = "report.html"
 KINDS = {
     "retrieval": "retrieval",
     "zero_shot": "zero-shot and neighbours",
@@ -32,21 +31,18 @@ def write_report(found: Evaluation, out: Path) -> None:
     Raises:
         ConfigError: if the folder cannot be written to.
     """
-    try:
-        (out / JSON_FILE).write_text(json.dumps(found.summary(), indent=2) + "\n", encoding="utf-8")
-        (out / PAGE_FILE).write_text(report_page(found), encoding="utf-8")
-    except OSError as error:
-        raise ConfigError(f"cannot write to {out}: {error.strerror or error}") from None
+    texts = {JSON_FILE: json.dumps(found.summary(), indent=2) + "\n", PAGE_FILE: report_page(found)}
+    write_files(out, texts)
 
 
 def report_page(found: Evaluation) -> str:
     """The page."""
     model = found.model
-    title = f"{model.name}/{model.version}"
+    title = printable(f"{model.name}/{model.version}")
     facts = [
         ("space", model.space_id),
         ("dimensions", str(model.dimension)),
-        ("computed by", model.computed_by),
+        ("computed by", printable(model.computed_by)),
     ]
     body = [f"<h1>{html.escape(title)}</h1>", facts_table(facts)]
     for result in found.sets:
@@ -70,10 +66,17 @@ def remarks(result: SetResult) -> Iterator[str]:
 
 def _section(result: SetResult) -> Iterator[str]:
     counts = ", ".join(f"{count:,} {what}" for what, count in result.counts.items())
-    yield f"<h2>{html.escape(result.name)}: {KINDS[result.kind]}</h2>"
-    yield f"<p>{html.escape(str(result.source))}: {counts}</p>"
-    yield from (f"<p>{html.escape(line)}</p>" for line in remarks(result))
-    yield numbers_table(("measure", "value", "guessing"), map(shown, result.measures))
+    yield f"<h2>{_as_html(result.name)}: {KINDS[result.kind]}</h2>"
+    yield f"<p>{_as_html(str(result.source))}: {counts}</p>"
+    yield from (f"<p>{_as_html(line)}</p>" for line in remarks(result))
+    rows = ([printable(each) for each in shown(measure)] for measure in result.measures)
+    yield numbers_table(("measure", "value", "guessing"), rows)
     for figure in result.figures:
-        yield f"<h3>{html.escape(figure.title)}</h3>" if isinstance(figure, Sheet) else ""
-        yield f"<p>{picture(draw(figure), figure.title)}</p>"
+        if isinstance(figure, Sheet):
+            yield f"<h3>{_as_html(figure.title)}</h3>"
+        yield f"<p>{picture(draw(figure), printable(figure.title))}</p>"
+
+
+def _as_html(text: str) -> str:
+    """Names of files may hold bytes that are no text, which no page can hold either."""
+    return html.escape(printable(text))

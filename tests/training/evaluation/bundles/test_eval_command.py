@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import re
 from collections.abc import Callable
 from html.parser import HTMLParser
@@ -12,6 +14,7 @@ import pytest
 
 from tests.support.command_runs import Ran
 from tests.support.fake_encoder import FakeEncoder
+from tests.support.pictures import solid
 from tests.support.without_torch import assert_refused_without_torch
 from tests.training.evaluation.bundles.coloured import (
     write_captions,
@@ -178,6 +181,64 @@ def test_a_model_must_be_named(run: Run, tmp_path: Path) -> None:
     assert "name a bundle, or a server" in run("--captions", captions).failed(2)
     assert "no bundle at" in run(tmp_path / "none", "--captions", captions).failed()
     assert "go with a bundle" in run("--server", "localhost:1", "--captions", captions, "--precision", "int8").failed(2)
+
+
+def test_names_of_any_bytes_and_letters_come_into_the_report(run: Run, tiny_bundle: Path, tmp_path: Path) -> None:
+    folder = tmp_path / os.fsdecode(b"set \xff")
+    # Named for another colour, so that pictures and names stand on the sheet of what was confused.
+    for colour, name in {"red": "blue", "blue": "red", "green": "\u6f22\x1b[31m\u202e\n $a_b$ <b>"}.items():
+        (folder / name).mkdir(parents=True)
+        for i in range(2):
+            (folder / name / os.fsdecode(b"%d \xfe.png" % i)).write_bytes(solid(colour))
+    captions = write_rows(
+        folder / "captions.jsonl",
+        [
+            {"image": "\udcff.png", "caption": "cyan"},
+            *({"image": f"{colour}/0 \udcfe.png", "caption": colour} for colour in ("red", "blue")),
+        ],
+    )
+    ran = run(tiny_bundle, "--labels", folder, "--captions", captions, "--out", tmp_path / "out")
+    assert ran.code == 0, ran.err
+    page = (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
+    assert "set \\udcff: zero-shot" in page
+    assert "the first is \\udcff.png" in page
+    assert not {"\x1b", "\u202e"} & set(page)
+
+
+def test_a_folder_that_cannot_be_written_to_is_refused_before_the_work(
+    run: Run, tiny_bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object, **__: object) -> object:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    captions = write_captions(tmp_path / "pictures")
+    (tmp_path / "out" / "report.html").mkdir(parents=True)
+    monkeypatch.setattr("twinlens.encoders.encoder.Encoder.load", lambda *_, **__: pytest.fail("the work began"))
+    assert "report.html is a folder" in run(tiny_bundle, "--captions", captions, "--out", tmp_path / "out").failed()
+    monkeypatch.setattr("tempfile.TemporaryFile", full)
+    assert "cannot write to" in run(tiny_bundle, "--captions", captions, "--out", tmp_path / "new").failed()
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_report_that_is_not_written_whole_leaves_the_old_one(
+    run: Run, tiny_bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    captions = write_captions(tmp_path / "pictures")
+    out = tmp_path / "out"
+    out.mkdir()
+    for name in ("evaluation.json", "report.html"):
+        (out / name).write_text("old")
+    whole = Path.write_text
+
+    def ends(path: Path, text: str, *, encoding: str) -> int:
+        if "report.html" not in path.name:
+            return whole(path, text, encoding=encoding)
+        whole(path, text[:100], encoding=encoding)
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_text", ends)
+    assert "No space left" in run(tiny_bundle, "--captions", captions, "--out", out).failed()
+    assert {path.name: path.read_text() for path in out.iterdir()} == {"evaluation.json": "old", "report.html": "old"}
 
 
 def test_a_report_that_comes_to_nothing_leaves_no_folder(run: Run, tiny_bundle: Path, tmp_path: Path) -> None:
