@@ -7,7 +7,7 @@ import torch
 from numpy.typing import NDArray
 
 from twinlens.training.collapse.measures import alignment, effective_rank, uniformity
-from twinlens.training.evaluate import retrieval
+from twinlens.training.evaluate import recall, retrieval_ranks
 
 # Uniformity looks at every pair of vectors.
 _MOST_FOR_UNIFORMITY = 4096
@@ -35,15 +35,26 @@ def pair_measures(
     Raises:
         ValueError: if shapes differ, something is empty, or a vector is not finite.
     """
-    found = retrieval(image_md, text_nd, image_of_text, ks)
-    ways = {"text_to_image": found.text_to_image, "image_to_text": found.image_to_text}
-    recalls = {f"{way}_r{k}": share for way, shares in ways.items() for k, share in shares.items()}
+    ranks = retrieval_ranks(image_md, text_nd, image_of_text)
+    return {**rank_measures(*ranks, ks), **space_measures(image_md, text_nd, image_of_text)}
+
+
+def rank_measures(
+    text_ranks: NDArray[np.integer], image_ranks: NDArray[np.integer], ks: tuple[int, ...] = (1, 5, 10)
+) -> dict[str, float]:
+    """Those of `pair_measures` that the places of right answers tell (see `retrieval_ranks`).
+
+    Args:
+        text_ranks: Places of captions' own pictures, from 1.
+        image_ranks: Places of pictures' best captions.
+        ks: Of recall@k.
+    """
+    ways = {"text_to_image": text_ranks, "image_to_text": image_ranks}
+    recalls = {f"{way}_r{k}": share for way, ranks in ways.items() for k, share in recall(ranks, ks).items()}
     return {
         **recalls,
         "mean_recall": float(np.mean(list(recalls.values()))),
-        "text_to_image_median_rank": found.text_to_image_median,
-        "image_to_text_median_rank": found.image_to_text_median,
-        **space_measures(image_md, text_nd, image_of_text),
+        **{f"{way}_median_rank": float(np.median(ranks)) for way, ranks in ways.items()},
     }
 
 

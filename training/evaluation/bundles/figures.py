@@ -15,6 +15,7 @@ from twinlens.client.contact_sheet import contact_sheet
 from twinlens.printable import printable
 from twinlens.training.data.listed_pictures import Picture
 from twinlens.training.evaluation.bundles.embedder import read_picture
+from twinlens.training.evaluation.bundles.guessing import found_by_guessing
 from twinlens.training.evaluation.embedding_map import COLOURS
 
 if TYPE_CHECKING:
@@ -26,18 +27,33 @@ _THUMBNAIL = 150
 
 
 @dataclass(frozen=True)
+class RankCurve:
+    """Places of right answers.
+
+    Attributes:
+        name: What asks for what.
+        ranks: Of the best right answer of each query, from 1.
+        right: How many right answers each query has.
+        of: How many there were to choose from.
+    """
+
+    name: str
+    ranks: NDArray[np.int64]
+    right: NDArray[np.int64]
+    of: int
+
+
+@dataclass(frozen=True)
 class RankCurves:
-    """Share of queries whose right answer is among the first k, for every k.
+    """Share of queries with a right answer among the first k, for every k, beside what guessing finds.
 
     Attributes:
         title: Above it.
-        ranks: What asks for what, to the places (from 1) of the right answers.
-        of: To how many there were to choose from.
+        curves: One a way of asking.
     """
 
     title: str
-    ranks: Mapping[str, NDArray[np.int64]]
-    of: Mapping[str, int]
+    curves: tuple[RankCurve, ...]
 
 
 @dataclass(frozen=True)
@@ -157,11 +173,11 @@ def _bytes_of(picture: Picture) -> bytes:
 def _draw_ranks(canvas: Canvas, figure: RankCurves) -> None:
     canvas.set_size_inches(5.6, 3.6)
     axes = canvas.subplots()
-    for line, (name, ranks) in enumerate(figure.ranks.items()):
-        of, colour = figure.of[name], COLOURS[line]
-        k = np.unique(np.geomspace(1, of, 200).astype(np.int64))
-        axes.plot(k, [(ranks <= each).mean() for each in k], color=colour, linewidth=1.6, label=name)
-        axes.plot(k, k / of, color=colour, linewidth=0.8, linestyle=":", label=None if line else "guessing")
+    for colour, curve in zip(COLOURS, figure.curves, strict=False):
+        ks = np.unique(np.geomspace(1, curve.of, 200).astype(np.int64)).tolist()
+        axes.plot(ks, [(curve.ranks <= k).mean() for k in ks], color=colour, linewidth=1.6, label=curve.name)
+        guessed = [found_by_guessing(curve.right, curve.of, k) for k in ks]
+        axes.plot(ks, guessed, color=colour, linewidth=0.8, linestyle=":", label="guessing")
     axes.set_xscale("log")
     axes.set_ylim(0, 1.02)
     axes.set_xlabel("k", fontsize=9)

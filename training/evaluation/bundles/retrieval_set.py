@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from math import comb
 from typing import Any
 
 import numpy as np
@@ -16,11 +15,12 @@ from twinlens.training.data.listed_pairs import CaptionedPicture
 from twinlens.training.data.listed_pictures import Picture
 from twinlens.training.evaluate import retrieval_ranks
 from twinlens.training.evaluation.bundles.config import RetrievalSection
-from twinlens.training.evaluation.bundles.figures import Histogram, RankCurves, Sheet
+from twinlens.training.evaluation.bundles.figures import Histogram, RankCurve, RankCurves, Sheet
+from twinlens.training.evaluation.bundles.guessing import found_by_guessing
 from twinlens.training.evaluation.bundles.results import Measure, SetResult
-from twinlens.training.evaluation.bundles.usable import Usable, set_name, taken, with_vectors
+from twinlens.training.evaluation.bundles.usable import Usable, limited, set_name, taken, with_vectors
 from twinlens.training.evaluation.bundles.vectors_once import VectorsOnce
-from twinlens.training.evaluation.held_out_pairs import pair_measures
+from twinlens.training.evaluation.held_out_pairs import rank_measures, space_measures
 from twinlens.training.export.variants.calibration import CAPTIONS
 
 KS = (1, 5, 10)
@@ -63,7 +63,7 @@ def measure_retrieval(
         DataError: if too much cannot be used, or fewer than two pictures can.
     """
     pictures = list({row.picture.name: row.picture for row in rows}.values())
-    usable = Usable(vectors, max_share)
+    usable = Usable(vectors, max_share, notes=limited(section))
     image_md = usable.images(pictures)
     text_nd = usable.texts([row.caption for row in rows])
     place = {picture.name: row for row, picture in enumerate(pictures)}
@@ -72,15 +72,20 @@ def measure_retrieval(
     captioned, owners = np.unique(owners[kept], return_inverse=True)
     images, texts = image_md[captioned], text_nd[kept]
     if len(images) < 2:
-        raise DataError(f"{section.path} has {len(images)} usable picture(s): retrieval needs at least two")
+        why = usable.first_problem()
+        raise DataError(f"{section.path} has {len(images)} usable picture(s), and retrieval needs at least two{why}")
     used = [row for row, is_used in zip(rows, kept, strict=True) if is_used]
     usable.notes.extend(_repeated(used))
     text_ranks, image_ranks = retrieval_ranks(images, texts, owners)
     own, strangers = _cosines(images, texts, owners)
     name = set_name(section)
-    found = pair_measures(images, texts, owners, KS)
-    chance = _chance(owners, len(images))
-    ways = {"captions looking for their picture": text_ranks, "pictures looking for a caption": image_ranks}
+    found = {**rank_measures(text_ranks, image_ranks, KS), **space_measures(images, texts, owners)}
+    captions = np.bincount(owners, minlength=len(images))
+    chance = _chance(captions, len(images))
+    curves = (
+        RankCurve("captions looking for their picture", text_ranks, np.ones_like(owners), len(images)),
+        RankCurve("pictures looking for a caption", image_ranks, captions, len(texts)),
+    )
     return SetResult(
         "retrieval",
         name,
@@ -93,9 +98,7 @@ def measure_retrieval(
         ),
         details={"mean_recall": found["mean_recall"]},
         figures=(
-            RankCurves(
-                f"{name}: found among the first k", ways, dict(zip(ways, (len(images), len(texts)), strict=True))
-            ),
+            RankCurves(f"{name}: found among the first k", curves),
             Histogram(f"{name}: cosines", {"own picture": own, "another picture": strangers}, "cosine"),
             _sheet(name, [pictures[row] for row in captioned], images, used, texts, owners, text_ranks),
         ),
@@ -149,17 +152,12 @@ def _sheet(
     return Sheet(f"{name}: some captions, from the best found to the worst, and the nearest pictures", tuple(shown))
 
 
-def _chance(owners: NDArray[np.int64], pictures: int) -> dict[str, float]:
-    """Recall@k and median rank of an order drawn at random."""
-    captions = len(owners)
-    counts = np.bincount(owners, minlength=pictures)
-    chance: dict[str, float] = {}
-    for k in KS:
-        chance[f"text_to_image_r{k}"] = min(1.0, k / pictures)
-        missed = [comb(captions - count, k) / comb(captions, k) if k <= captions else 0.0 for count in counts.tolist()]
-        chance[f"image_to_text_r{k}"] = 1.0 - sum(missed) / pictures
-    chance["text_to_image_median_rank"] = (pictures + 1) / 2
-    return chance
+def _chance(captions: NDArray[np.int64], pictures: int) -> dict[str, float]:
+    """Recall@k and median rank of an order drawn at random; `captions` counts those of each picture."""
+    one = np.ones(1, dtype=np.int64)
+    chance = {f"text_to_image_r{k}": found_by_guessing(one, pictures, k) for k in KS}
+    chance |= {f"image_to_text_r{k}": found_by_guessing(captions, int(captions.sum()), k) for k in KS}
+    return {**chance, "text_to_image_median_rank": (pictures + 1) / 2}
 
 
 def _measure(key: str, value: float, chance: float | None) -> Measure:

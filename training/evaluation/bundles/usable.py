@@ -64,6 +64,11 @@ def taken(items: Sequence[T], limit: int | None) -> list[T]:
     return [items[row * len(items) // limit] for row in range(limit)]
 
 
+def limited(section: SetSection) -> list[str]:
+    """A note on a set of which only a part is looked at: figures of parts of different sizes are not comparable."""
+    return [] if section.limit is None else [f"at most {section.limit:,} were taken, evenly spread over all (limit)"]
+
+
 @dataclass
 class Usable:
     """Collects what cannot be used of one set.
@@ -110,6 +115,11 @@ class Usable:
         if cut:
             self.notes.append(f"{cut:,} of {different:,} texts are longer than the model reads and were cut")
         return found.rows
+
+    def first_problem(self) -> str:
+        """The end of a message on what is left of the set; empty where nothing was left out."""
+        first = next(iter(self.problems.items()), None)
+        return "" if first is None else f"; the first of {len(self.problems)} left out is {first[0]}: {first[1]}"
 
 
 def with_vectors(*rows_nd: NDArray[np.float32]) -> NDArray[np.bool_]:

@@ -30,11 +30,13 @@ from twinlens.training.evaluation.bundles.figures import (
     Bars,
     Confusion,
     Histogram,
+    RankCurve,
     RankCurves,
     Sheet,
     draw,
     most_confused,
 )
+from twinlens.training.evaluation.bundles.guessing import found_by_guessing
 from twinlens.training.evaluation.bundles.measure import evaluate_model
 from twinlens.training.evaluation.bundles.results import Evaluation, SetResult
 
@@ -63,23 +65,12 @@ def test_a_folder_is_measured_by_the_captions_in_it(fake_encoder: FakeEncoder, t
     assert by_folder.measures == by_file.measures
 
 
-def test_guessing_is_what_random_vectors_find(tmp_path: Path) -> None:
-    owners = np.repeat(np.arange(20), 3)
-    rng = np.random.default_rng(0)
-    found = []
-    for _ in range(200):
-        images, texts = rng.normal(size=(20, 8)), rng.normal(size=(60, 8))
-        found.append(retrieval(images, texts, owners))
-    from twinlens.training.evaluation.bundles.retrieval_set import _chance
-
-    chance = _chance(owners, 20)
-    for k in (1, 5, 10):
-        assert np.mean([each.text_to_image[k] for each in found]) == pytest.approx(
-            chance[f"text_to_image_r{k}"], abs=0.02
-        )
-        assert np.mean([each.image_to_text[k] for each in found]) == pytest.approx(
-            chance[f"image_to_text_r{k}"], abs=0.02
-        )
+def test_guessing_is_drawn_for_searches_with_several_right_answers(fake_encoder: FakeEncoder, tmp_path: Path) -> None:
+    (result,) = measured(fake_encoder, retrieval=[{"path": write_captions(tmp_path)}]).sets
+    (figure,) = [figure for figure in result.figures if isinstance(figure, RankCurves)]
+    for curve, way in zip(figure.curves, ("text_to_image", "image_to_text"), strict=True):
+        chance = next(each.chance for each in result.measures if each.name == f"{way}_r5")
+        assert found_by_guessing(curve.right, curve.of, 5) == chance
 
 
 def test_classes_are_found_by_their_names_and_by_their_neighbours(fake_encoder: FakeEncoder, tmp_path: Path) -> None:
@@ -202,6 +193,7 @@ def test_a_limit_takes_pictures_from_all_over(fake_encoder: FakeEncoder, tmp_pat
     found = measured(fake_encoder, retrieval=[{"path": captions, "limit": 4}], zero_shot=[{"path": folder, "limit": 3}])
     assert found.sets[0].counts == {"pictures": 4, "captions": 8}
     assert found.sets[1].counts == {"pictures": 3, "classes": 3}
+    assert any("at most 4 were taken" in note for note in found.sets[0].notes)
 
 
 def test_sets_of_one_name_are_told_apart(fake_encoder: FakeEncoder, tmp_path: Path) -> None:
@@ -215,7 +207,11 @@ def test_sets_of_one_name_are_told_apart(fake_encoder: FakeEncoder, tmp_path: Pa
     ("rows", "message"),
     [
         ([], "holds no rows"),
-        ([{"image": "red.png", "caption": "red"}], "at least two"),
+        ([{"image": "red.png", "caption": "red"}], "at least two$"),
+        (
+            [{"image": "red.png", "caption": "red"}, {"image": "gone.png", "caption": "x"}],
+            "at least two; the first of 1 left out is gone.png: the file does not exist",
+        ),
         ([{"picture": "red.png", "caption": "red"}], "no column 'image'"),
         ([{"image": "gone.png", "caption": "red"}, {"image": "away.png", "caption": "x"}], "2 of 2 pictures"),
     ],
@@ -252,12 +248,13 @@ def test_every_figure_is_a_picture() -> None:
     counts = np.diag(np.full(70, 5))
     counts[3, 69] = 4
     confusion = Confusion("many", classes, counts)
+    one = np.ones(1, dtype=np.int64)
     for figure in (
         confusion,
         Confusion("few", ("a", "b"), np.array([[1, 2], [0, 0]])),
         Bars("bars $", {"a $x": 0.3, "b": 1.0}, 0.5),
         Histogram("values", {"a": np.zeros(3), "b": np.ones(1)}, "cosine"),
-        RankCurves("ranks", {"a": np.array([1, 2]), "b": np.array([1])}, {"a": 2, "b": 1}),
+        RankCurves("ranks", (RankCurve("a", np.array([1, 2]), np.ones(2, int), 2), RankCurve("b", one, one, 1))),
     ):
         assert draw(figure).startswith(b"\x89PNG")
     gone = ListedPicture("gone", None, Path("gone.png"))
