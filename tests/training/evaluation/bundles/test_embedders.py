@@ -10,7 +10,8 @@ import pytest
 
 from tests.support.fake_encoder import FakeEncoder
 from tests.support.pictures import solid
-from twinlens.client import Client
+from twinlens.client import Client, TwinlensError
+from twinlens.client.types import EmbedBatch
 from twinlens.server.local import local_server
 from twinlens.training.data.listed_pictures import ListedPicture, Picture
 from twinlens.training.evaluation.bundles.bundle_embedder import BundleEmbedder
@@ -70,6 +71,39 @@ def test_a_bundle_and_its_server_give_the_same_vectors(fake_encoder: FakeEncoder
         np.testing.assert_allclose(there.images(pictures, ignore).rows, here.images(pictures, ignore).rows, atol=1e-6)
         assert there.model.space_id == here.model.space_id
         assert (there.model.has_image_tower, there.model.has_text_tower) == (True, True)
+
+
+def test_another_encoder_on_the_way_ends_it(fake_encoder: FakeEncoder) -> None:
+    other = FakeEncoder(seed=1, version="2")
+    with (
+        local_server(encoder=fake_encoder) as target,
+        local_server(encoder=other) as later,
+        Client(target) as client,
+        Client(later) as moved,
+    ):
+        embedder = ServerEmbedder(client)
+        embedder._client = moved
+        with pytest.raises(TwinlensError, match=r"changed its encoder from fake/1 to fake/2"):
+            embedder.texts(["red"], ignore)
+
+
+def test_a_server_gets_huge_pictures_in_small_calls(fake_encoder: FakeEncoder, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = [solid(colour) for colour in ["red", "blue"] * 3]
+    monkeypatch.setattr("twinlens.training.evaluation.bundles.server_embedder._BYTES_A_CALL", 2 * len(max(data)))
+    calls: list[int] = []
+    with local_server(encoder=fake_encoder) as target, Client(target) as client:
+        embedder, whole = ServerEmbedder(client), client.embed_images
+        wanted = whole(data).vectors
+
+        def counted(images: Sequence[bytes]) -> EmbedBatch:
+            calls.append(len(images))
+            return whole(images)
+
+        monkeypatch.setattr(client, "embed_images", counted)
+        found = embedder.images([given(each, str(i)) for i, each in enumerate(data)], ignore)
+    np.testing.assert_allclose(found.rows, wanted, atol=1e-6)
+    assert sum(calls) == 6
+    assert max(calls) <= 2
 
 
 class Counting:
