@@ -12,7 +12,7 @@ from twinlens.training.evaluation.bundles.config import CompositionalSection, Pa
 from twinlens.training.evaluation.bundles.figures import Bars, Histogram
 from twinlens.training.evaluation.bundles.picture_pairs import PicturePair, read_picture_pairs
 from twinlens.training.evaluation.bundles.results import Measure, SetResult
-from twinlens.training.evaluation.bundles.usable import Usable, set_name, taken, with_vectors
+from twinlens.training.evaluation.bundles.usable import Usable, limited, set_name, taken, with_vectors
 from twinlens.training.evaluation.bundles.vectors_once import VectorsOnce
 from twinlens.training.evaluation.bundles.wrong_captions import WrongCaption, read_wrong_captions
 from twinlens.training.evaluation.image_text_pairs import GROUP_CHANCE, IMAGE_CHANCE, TEXT_CHANCE, pair_scores
@@ -37,16 +37,17 @@ def measure_compositional(
     Raises:
         DataError: if too much cannot be used.
     """
-    usable = Usable(vectors, max_share)
+    usable = Usable(vectors, max_share, notes=limited(section))
     images = usable.images([choice.picture for choice in choices])
     right = usable.texts([choice.caption for choice in choices])
     wrong = usable.texts([choice.negative_caption for choice in choices])
     kept = with_vectors(images, right, wrong)
     if not kept.any():
-        raise DataError(f"{section.path} has no row that can be used")
+        raise DataError(f"{section.path} has no row that can be used{usable.first_problem()}")
     images, right, wrong = images[kept], right[kept], wrong[kept]
     won = nearer(images, right, wrong)
-    kinds = np.array([choice.kind for choice in choices])[kept]
+    # As objects: an array of texts gives each the room of the longest.
+    kinds = np.array([choice.kind for choice in choices], dtype=object)[kept]
     by_kind = {str(kind): float(won[kinds == kind].mean()) for kind in np.unique(kinds)}
     counts = {str(kind): int((kinds == kind).sum()) for kind in np.unique(kinds)}
     margins = ((images * right).sum(axis=1) - (images * wrong).sum(axis=1)).astype(np.float64)
@@ -92,13 +93,13 @@ def measure_pairs(
     Raises:
         DataError: if too much cannot be used.
     """
-    usable = Usable(vectors, max_share)
+    usable = Usable(vectors, max_share, notes=limited(section))
     images = usable.images([picture for pair in pairs for picture in pair.pictures]).reshape(len(pairs), 2, -1)
     captions = len(pairs[0].captions)
     texts = usable.texts([caption for pair in pairs for caption in pair.captions]).reshape(len(pairs), captions, -1)
     kept = with_vectors(images, texts)
     if not kept.any():
-        raise DataError(f"{section.path} has no row that can be used")
+        raise DataError(f"{section.path} has no row that can be used{usable.first_problem()}")
     images, texts = images[kept], texts[kept]
     if captions == 1:
         share = float(nearer(texts[:, 0], images[:, 0], images[:, 1]).mean())

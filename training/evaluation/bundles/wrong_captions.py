@@ -14,6 +14,7 @@ from twinlens.training.errors import first_line
 from twinlens.training.evaluation.bundles.row_values import row_picture, row_text, rows_of
 
 _COLUMNS = ("image", "filename", "caption", "negative_caption", "negatives", "type")
+_LONGEST_KIND = 80
 _WHAT = "file of right and wrong captions"
 
 
@@ -86,4 +87,6 @@ def _choices(row: Mapping[str, Any], path: Path, number: int, root: Path) -> Ite
         text = row_text(row if one is None else {column: one}, column, path, number)
         if text == caption:
             raise DataError(f"{path}, line {number}: {column} is the caption itself")
-        yield WrongCaption(picture, caption, text, each)
+        if len(each) > _LONGEST_KIND:
+            raise DataError(f"{path}, line {number}: type has {len(each):,} characters, more than {_LONGEST_KIND}")
+        yield WrongCaption(picture, caption, text, each or "all")

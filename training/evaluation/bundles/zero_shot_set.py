@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from twinlens.training.data.class_names import number_labels
 from twinlens.training.data.errors import DataError
-from twinlens.training.data.listed_pictures import ListedPicture
+from twinlens.training.data.listed_pictures import CLASSES_FILE, ListedPicture
 from twinlens.training.data.picture_set import WHERE_CLASSES_STAND
 from twinlens.training.data.picture_sources import list_pictures
 from twinlens.training.data.picture_tables import PictureColumns
@@ -20,7 +20,7 @@ from twinlens.training.errors import ConfigError
 from twinlens.training.evaluation.bundles.config import ZeroShotSection
 from twinlens.training.evaluation.bundles.figures import Bars, Confusion, Figure, Sheet
 from twinlens.training.evaluation.bundles.results import Measure, SetResult
-from twinlens.training.evaluation.bundles.usable import Usable, set_name, shown_text, taken, with_vectors
+from twinlens.training.evaluation.bundles.usable import Usable, limited, set_name, shown_text, taken, with_vectors
 from twinlens.training.evaluation.bundles.vectors_once import VectorsOnce
 from twinlens.training.evaluation.held_out_pairs import spread_measures
 from twinlens.training.evaluation.knn import accuracy, knn_votes
@@ -66,13 +66,25 @@ def read_zero_shot(section: ZeroShotSection) -> ClassPictures:
     """
     columns = PictureColumns(section.image_column, section.label_column)
     listing = list_pictures(section.path, columns=columns, images=section.images)
+    if not listing.pictures:
+        raise DataError(f"there are no pictures in {section.path}")
     known = [picture for picture in listing.pictures if picture.label is not None]
-    pictures = taken(known, section.limit)
-    classes, labels = number_labels([picture.label for picture in pictures], listing.class_names)
+    if not known:
+        example = listing.pictures[0].name
+        raise DataError(
+            f"no picture in {section.path} has a class by {listing.labels_from}, {example} for one: "
+            f"{WHERE_CLASSES_STAND}"
+        )
+    # Of all of them: among the classes of some pictures alone, each would be found more easily.
+    classes, labels = number_labels([picture.label for picture in known], listing.class_names)
     if len(classes) < 2:
-        raise DataError(f"the pictures in {section.path} are of {len(classes)} class(es): {WHERE_CLASSES_STAND}")
+        raise DataError(
+            f"all pictures in {section.path} are of one class ({classes[0]}): there is nothing to tell apart"
+        )
+    rows = taken(range(len(known)), section.limit)
     unlabelled = len(listing.pictures) - len(known)
-    return ClassPictures(tuple(pictures), classes, labels, unlabelled, tuple(_template_sets(section)))
+    pictures = tuple(known[row] for row in rows)
+    return ClassPictures(pictures, classes, labels[rows], unlabelled, tuple(_template_sets(section)))
 
 
 def measure_zero_shot(
@@ -85,9 +97,11 @@ def measure_zero_shot(
     """
     classes = found.classes
     prompts = found.prompts if vectors.model.has_text_tower else ()
-    usable = Usable(vectors, max_share)
+    usable = Usable(vectors, max_share, notes=limited(section))
     if not prompts:
         usable.notes.append("the model has no text tower: nearest neighbours alone, no zero-shot")
+    elif all(name.isdecimal() for name in classes):
+        usable.notes.append(f"classes are numbers, and prompts say them: name them in a {CLASSES_FILE} beside the list")
     if found.unlabelled:
         usable.notes.append(f"{found.unlabelled:,} picture(s) without a class were left aside")
     rows = usable.images(found.pictures)

@@ -73,55 +73,10 @@ def test_guessing_is_drawn_for_searches_with_several_right_answers(fake_encoder:
         assert found_by_guessing(curve.right, curve.of, 5) == chance
 
 
-def test_classes_are_found_by_their_names_and_by_their_neighbours(fake_encoder: FakeEncoder, tmp_path: Path) -> None:
-    folder = write_classes(tmp_path / "classes", ["red", "green", "blue", "yellow", "cyan", "magenta"])
-    (result,) = measured(fake_encoder, zero_shot=[{"path": folder, "templates": ["plain", "openai"], "k": 2}]).sets
-    assert result.counts == {"pictures": 18, "classes": 6}
-    assert [result.value(f"{name}/top_1") for name in ("plain", "openai")] == [1.0, 1.0]
-    assert result.value("openai/top_5") == 1.0
-    assert result.value("knn") == 1.0
-    assert result.details["templates"]["plain"]["per_class"] == dict.fromkeys(
-        sorted(COLOURS.keys() - {"black", "white"}), 1.0
-    )
-    assert len(result.details["templates"]["openai"]["prompts"]) == 80
-    assert result.details["templates"]["plain"]["confusion"] == (3 * np.eye(6, dtype=int)).tolist()
-
-
-def test_classes_with_exchanged_names_are_confused_both_ways(fake_encoder: FakeEncoder, tmp_path: Path) -> None:
-    write_classes(tmp_path, ["red", "green", "blue"])
-    (tmp_path / "red").rename(tmp_path / "none")
-    (tmp_path / "green").rename(tmp_path / "red")
-    (tmp_path / "none").rename(tmp_path / "green")
-    (result,) = measured(fake_encoder, zero_shot=[{"path": tmp_path}]).sets
-    assert result.value("photo/top_1") == pytest.approx(1 / 3)
-    assert result.details["templates"]["photo"]["confused"] == [
-        {"is": "green", "went_to": "red", "pictures": 3},
-        {"is": "red", "went_to": "green", "pictures": 3},
-    ]
-    assert result.value("knn") == 1.0
-
-
-def test_without_a_text_tower_neighbours_are_measured_alone(tmp_path: Path) -> None:
-    folder = write_classes(tmp_path / "classes", ["red", "green"])
-    (result,) = measured(FakeEncoder(text=False), zero_shot=[{"path": folder}]).sets
-    assert result.value("knn") == 1.0
-    assert not any(measure.name.endswith("top_1") for measure in result.measures)
-    assert any("no zero-shot" in note for note in result.notes)
-
-
 @pytest.mark.parametrize("kind", ["retrieval", "compositional", "pairs"])
 def test_without_a_text_tower_captions_are_refused(tmp_path: Path, kind: str) -> None:
     with pytest.raises(ConfigError, match="no text tower"):
         measured(FakeEncoder(text=False), **{kind: [{"path": write_captions(tmp_path)}]})
-
-
-def test_one_picture_a_class_has_no_neighbours(fake_encoder: FakeEncoder, tmp_path: Path) -> None:
-    write_pictures(tmp_path)
-    rows = [{"image": f"{colour}.png", "label": colour} for colour in COLOURS]
-    labels = write_rows(tmp_path / "labels.jsonl", rows)
-    (result,) = measured(fake_encoder, zero_shot=[{"path": labels}]).sets
-    assert "knn" not in {measure.name for measure in result.measures}
-    assert result.value("photo/top_1") == 1.0
 
 
 def test_right_captions_are_chosen_by_kind_and_a_tie_is_wrong(fake_encoder: FakeEncoder, tmp_path: Path) -> None:
@@ -224,23 +179,16 @@ def test_captions_that_cannot_be_searched_are_refused(
         measured(fake_encoder, retrieval=[{"path": write_rows(tmp_path / "captions.jsonl", rows)}])
 
 
-def test_pictures_of_one_class_are_refused(fake_encoder: FakeEncoder, tmp_path: Path) -> None:
-    (tmp_path / "red.png").write_bytes(solid("red"))
-    labels = write_rows(tmp_path / "labels.jsonl", [{"image": "red.png", "label": "red"}])
-    with pytest.raises(DataError, match="1 class"):
-        measured(fake_encoder, zero_shot=[{"path": labels}])
-
-
-def test_a_picture_without_a_class_is_left_aside(fake_encoder: FakeEncoder, tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", ["compositional", "pairs"])
+def test_rows_that_all_lack_something_say_what(fake_encoder: FakeEncoder, tmp_path: Path, kind: str) -> None:
     write_pictures(tmp_path)
-    rows = [
-        {"image": "red.png", "label": "red"},
-        {"image": "blue.png", "label": "blue"},
-        {"image": "cyan.png", "label": ""},
-    ]
-    (result,) = measured(fake_encoder, zero_shot=[{"path": write_rows(tmp_path / "labels.jsonl", rows)}]).sets
-    assert result.counts["pictures"] == 2
-    assert any("1 picture(s) without a class" in note for note in result.notes)
+    row = {"image": "red.png", "image_true": "red.png", "image_false": "blue.png", "negative_caption": "x"}
+    gone = {**row, "image": "gone.png", "image_false": "gone.png"}
+    rows = write_rows(tmp_path / "rows.jsonl", [{**row, "caption": " "}, {**gone, "caption": "y"}])
+    with pytest.raises(
+        DataError, match=r"no row that can be used; the first of 2 left out is gone\.png: the file does"
+    ):
+        measured(fake_encoder, **{kind: [{"path": rows}]})
 
 
 def test_every_figure_is_a_picture() -> None:
@@ -267,14 +215,6 @@ def test_every_figure_is_a_picture() -> None:
     assert {classes[3], classes[69]} <= set(kept.classes)
 
 
-def test_a_class_whose_name_is_no_text_is_named(fake_encoder: FakeEncoder, tmp_path: Path) -> None:
-    write_pictures(tmp_path)
-    rows = [{"image": "red.png", "label": "..."}, {"image": "blue.png", "label": "blue"}]
-    labels = write_rows(tmp_path / "labels.jsonl", rows)
-    with pytest.raises(DataError, match=r"the prompt '\.\.\.' cannot be embedded"):
-        measured(fake_encoder, zero_shot=[{"path": labels, "templates": ["plain"]}])
-
-
 def test_a_wrong_line_in_the_last_list_is_told_before_anything_is_embedded(tmp_path: Path) -> None:
     class Untouched(FakeEncoder):
         def encode_images(self, pixels_nchw: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -297,17 +237,6 @@ def test_captions_are_shown_with_their_own_and_the_nearest_pictures(fake_encoder
     assert title == "place 1: a black thing"
     assert [picture.name for picture, _ in cells[:2]] == ["black.png", "black.png"]
     assert len(cells) == 5
-
-
-def test_classes_that_were_confused_are_shown(fake_encoder: FakeEncoder, tmp_path: Path) -> None:
-    write_classes(tmp_path, ["red", "green", "blue"])
-    assert sheets(measured(fake_encoder, zero_shot=[{"path": tmp_path}]).sets[0]) == []
-    (tmp_path / "red" / "0.png").rename(tmp_path / "green" / "wrong.png")
-    (sheet,) = sheets(measured(fake_encoder, zero_shot=[{"path": tmp_path}]).sets[0])
-    ((title, ((picture, told),)),) = sheet.rows
-    assert title == "green → red (1)"
-    assert picture.read() == (tmp_path / "green" / "wrong.png").read_bytes()
-    assert told == "green/wrong.png"
 
 
 def test_no_picture_is_its_own_neighbour(fake_encoder: FakeEncoder, tmp_path: Path) -> None:

@@ -88,6 +88,7 @@ def test_all_of_sugarcrepe_is_read(shared_data: Path) -> None:
         ({**ROW, "negative_caption": 3}, "must be a text"),
         ({**ROW, "negative_caption": "right"}, "is the caption itself"),
         ({"caption": "right", "negative_caption": "wrong"}, "no column 'image'"),
+        ({**ROW, "type": "x" * 81}, "type has 81 characters"),
     ],
 )
 def test_a_broken_choice_is_named_by_its_line(tmp_path: Path, row: dict[str, Any], message: str) -> None:
