@@ -212,7 +212,7 @@ def _record(
 ) -> dict[str, Any]:
     held_out = {} if held is None else {"held_out": held.described()}
     if isinstance(raw, StreamSource) or pairs is None:
-        return {"sha256": raw.digest(), "shards": list(raw.names) if isinstance(raw, StreamSource) else [], **held_out}
+        return {"sha256": raw.digest(), "shards": raw.shards if isinstance(raw, StreamSource) else [], **held_out}
     return {
         "sha256": raw.digest(),
         "pairs": len(pairs),

@@ -18,12 +18,16 @@ class FileHost:
     """Attributes:
     address: Of the folder.
     asked: How often each path was.
-    answers: Path to how many first times it is answered by 503.
+    answers: Path to how many first times it is answered by `busy`.
+    busy: A status.
+    authorised: What the requests brought as `Authorization`.
     """
 
     address: str
     asked: Counter[str] = field(default_factory=Counter)
     answers: Counter[str] = field(default_factory=Counter)
+    busy: int = 503
+    authorised: list[str] = field(default_factory=list)
 
 
 @contextmanager
@@ -49,9 +53,11 @@ class _Handler(SimpleHTTPRequestHandler):
 
     def do_GET(self) -> None:
         self._host.asked[self.path] += 1
+        if (given := self.headers["Authorization"]) is not None:
+            self._host.authorised.append(given)
         if self._host.answers[self.path] > 0:
             self._host.answers[self.path] -= 1
-            self.send_error(503)
+            self.send_error(self._host.busy)
             return
         super().do_GET()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import http.client
 import time
 import urllib.error
@@ -10,20 +11,25 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import IO
+from urllib.parse import unquote, urlsplit, urlunsplit
 
 from twinlens.training.data.errors import DataError
+from twinlens.training.data.shard_names import public_name
 from twinlens.training.errors import first_line
 
 _TRIES = 3
 _PART = 1 << 20
 _SILENCE_S = 60.0
+# The host asks to come again: it waited too long, or was asked too often.
+_LATER = (408, 429)
 
 
 def fetch_shard(address: str, to: Path, *, wait_s: float = 1.0) -> None:
     """Writes what lies at an address to a file; tries again where the connection breaks.
 
     Args:
-        address: `http://…`, `https://…`, or of any file system that fsspec knows (`s3://…`).
+        address: `http://…`, `https://…` (with `USER:PASSWORD@` where the host wants them), or of any file system that
+            fsspec knows (`s3://…`).
         to: The file.
         wait_s: Before the second try; twice as long before the third.
 
@@ -42,7 +48,7 @@ def fetch_shard(address: str, to: Path, *, wait_s: float = 1.0) -> None:
         except urllib.error.HTTPError as error:
             error.close()
             reason = f"the host answered {error.code} {error.reason}"
-            if error.code < 500:
+            if error.code < 500 and error.code not in _LATER:
                 break
         except FileNotFoundError:
             reason = "no such file"
@@ -51,16 +57,16 @@ def fetch_shard(address: str, to: Path, *, wait_s: float = 1.0) -> None:
             to.unlink(missing_ok=True)
             raise
         except Exception as error:  # whatever a connection or a file system raises
-            reason = first_line(error)
+            reason = first_line(error).replace(address, public_name(address))
     to.unlink(missing_ok=True)
-    raise DataError(f"{address} cannot be fetched: {reason}")
+    raise DataError(f"{public_name(address)} cannot be fetched: {reason}")
 
 
 @contextmanager
 def _opened(address: str) -> Iterator[tuple[IO[bytes] | http.client.HTTPResponse, int | None]]:
     """What to read from, and how many bytes there are to be."""
     if address.startswith(("http://", "https://")):
-        with closing(urllib.request.urlopen(address, timeout=_SILENCE_S)) as response:  # noqa: S310 - just checked
+        with closing(urllib.request.urlopen(_request(address), timeout=_SILENCE_S)) as response:  # noqa: S310
             size = response.headers.get("Content-Length")
             yield response, None if size is None else int(size)
         return
@@ -69,6 +75,17 @@ def _opened(address: str) -> Iterator[tuple[IO[bytes] | http.client.HTTPResponse
     fs, path = fsspec.url_to_fs(address)
     with fs.open(path, "rb") as file:
         yield file, getattr(file, "size", None)
+
+
+def _request(address: str) -> urllib.request.Request:
+    """User and password go into a header, which no other host is sent where this one points elsewhere."""
+    parts = urlsplit(address)
+    user, at, host = parts.netloc.rpartition("@")
+    request = urllib.request.Request(urlunsplit(parts._replace(netloc=host)))  # noqa: S310 - http, or https
+    if at:
+        credentials = base64.b64encode(unquote(user).encode()).decode()
+        request.add_unredirected_header("Authorization", f"Basic {credentials}")
+    return request
 
 
 def _copy(source: IO[bytes] | http.client.HTTPResponse, to: Path) -> int:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -27,7 +26,7 @@ from twinlens.training.data.pair_shards import ShardFields, list_pair_shard
 from twinlens.training.data.pairs import RawPairs, decode_pairs, from_scenes
 from twinlens.training.data.picture_tables import PictureColumns
 from twinlens.training.data.scenes import SMALLEST, generate
-from twinlens.training.data.shard_names import is_address, shard_names
+from twinlens.training.data.shard_names import is_address, public_name, shard_names, shard_titles
 from twinlens.training.data.unusable import refuse_too_many
 from twinlens.training.errors import ConfigError
 from twinlens.training.evaluation.prompt_templates import TEMPLATE_SETS, checked, template_set
@@ -120,21 +119,15 @@ def _shards(data: ShardsData, folder: Path) -> ListedPairs:
     rows: list[CaptionedPicture] = []
     problems: dict[str, str] = {}
     names = shard_names(data.path)
-    ambiguous = _ambiguous(names)
+    titles = dict(zip(names, shard_titles(names), strict=True))
     for shard, path in bounded_map(lambda name: _at_hand(name, folder), names, threads=_CONNECTIONS):
-        found = list_pair_shard(path, fields, name=shard if shard in ambiguous else Path(shard).name)
+        found = list_pair_shard(path, fields, name=titles[shard])
         rows += found.rows
         problems |= found.problems
     if not rows:
         refuse_too_many(problems, len(problems), max_share=0)
-        raise DataError(f"no sample in {data.path} has a picture and a caption")
+        raise DataError(f"no sample in {public_name(data.path)} has a picture and a caption")
     return replace(_pairs(rows, data.captions_per_picture), problems=tuple(problems.items()))
-
-
-def _ambiguous(names: Sequence[str]) -> set[str]:
-    """Those whose last part is that of another."""
-    counts = Counter(Path(name).name for name in names)
-    return {name for name in names if counts[Path(name).name] > 1}
 
 
 def _at_hand(name: str, folder: Path) -> Path:

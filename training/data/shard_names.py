@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import glob
+import os
 import re
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from twinlens.training.data.errors import DataError
@@ -12,6 +14,10 @@ from twinlens.training.errors import first_line
 
 _BRACES = re.compile(r"\{([^{}]*)\}")
 _RANGE = re.compile(r"(\d+)\.\.(\d+)")
+_VARIABLE = re.compile(r"\$\{(\w+)\}")
+# Addresses may be chained (`zip://a.tar::https://…`).
+_USER = re.compile(r"(?<=//)[^/?#]*@")
+_QUERY = re.compile(r"[?#].*?(?=::|$)")
 
 
 def is_address(name: str) -> bool:
@@ -24,17 +30,47 @@ def shard_names(pattern: str) -> list[str]:
 
     Args:
         pattern: A `.tar` file, a folder of such, a pattern (`train-*.tar`), or an address; lists in braces stand for
-            each of their values (`{a,b}`) or numbers (`{0000..0012}`, with as many digits as are written).
+            each of their values (`{a,b}`) or numbers (`{0000..0012}`, with as many digits as are written). In an
+            address `${NAME}` stands for that variable of the environment.
 
     Raises:
-        DataError: if it names nothing.
+        DataError: if it names nothing, or a variable that is not set.
     """
     found: list[str] = []
     for name in expand_braces(pattern):
-        found += _addresses(name) if is_address(name) else _local(name)
+        found += _addresses(_with_variables(name)) if is_address(name) else _local(name)
     if not found:
-        raise DataError(f"no shards at {pattern}: name .tar files, a folder of them, a pattern or an address")
+        shown = public_name(pattern)
+        raise DataError(f"no shards at {shown}: name .tar files, a folder of them, a pattern or an address")
     return list(dict.fromkeys(found))
+
+
+def public_name(name: str) -> str:
+    """What a shard may be called in records and messages: of an address neither user nor query, which may be keys."""
+    return _QUERY.sub("", _USER.sub("", name)) if is_address(name) else name
+
+
+def shard_titles(names: Sequence[str]) -> list[str]:
+    """What the shards are called in the names of their samples: all different, and nothing that may be a key.
+
+    The last part of the path; where several shards share it, the whole of it; where they differ in what may be a key
+    alone, also their place among `names`.
+    """
+    public = [public_name(name) for name in names]
+    last, whole = Counter(Path(name).name for name in public), Counter(public)
+    return [
+        Path(name).name if last[Path(name).name] == 1 else name if whole[name] == 1 else f"{name}[{place}]"
+        for place, name in enumerate(public)
+    ]
+
+
+def _with_variables(address: str) -> str:
+    def value(found: re.Match[str]) -> str:
+        if found[1] not in os.environ:
+            raise DataError(f"the address of the shards names the variable {found[1]}, which is not set")
+        return os.environ[found[1]]
+
+    return _VARIABLE.sub(value, address)
 
 
 def expand_braces(pattern: str) -> Iterator[str]:
@@ -84,4 +120,5 @@ def _addresses(name: str) -> list[str]:
         fs, path = fsspec.url_to_fs(name)
         return sorted(fs.unstrip_protocol(each) for each in fs.glob(path))
     except Exception as error:  # whatever a file system raises
-        raise DataError(f"{name} cannot be listed: {first_line(error)}") from None
+        shown = public_name(name)
+        raise DataError(f"{shown} cannot be listed: {first_line(error).replace(name, shown)}") from None

@@ -17,7 +17,7 @@ from twinlens.training.data.fetched_shards import fetch_shard
 from twinlens.training.data.listed_pairs import pair_pictures
 from twinlens.training.data.listed_pictures import Picture
 from twinlens.training.data.pair_shards import ShardFields, list_pair_shard
-from twinlens.training.data.shard_names import is_address
+from twinlens.training.data.shard_names import is_address, shard_titles
 
 _NUMBERS = count()
 
@@ -89,6 +89,7 @@ class ShardStream:
             world_size: How many ranks share them.
         """
         self._names = names
+        self._titles = dict(zip(names, shard_titles(names), strict=True))
         self._fields = fields
         self._seed = seed
         self._buffer = buffer
@@ -142,7 +143,7 @@ class ShardStream:
     def _samples(self, number: int) -> Iterator[StreamedSample]:
         """In the order of the shards; the next of them are brought here meanwhile."""
         for part, file in bounded_map(self._at_hand, self.parts(number), threads=1):
-            found = list_pair_shard(file.path, self._fields, name=part.shard if is_address(part.shard) else None)
+            found = list_pair_shard(file.path, self._fields, name=self._titles[part.shard])
             # A new one, as other threads may be reading the old.
             self.problems = {**self.problems, **found.problems}
             pairs = pair_pictures(found.rows)

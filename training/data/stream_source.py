@@ -11,7 +11,7 @@ from pathlib import Path
 from twinlens.encoders.manifest import PreprocessSpec, TextSpec
 from twinlens.training.data.errors import DataError
 from twinlens.training.data.pair_shards import ShardFields
-from twinlens.training.data.shard_names import shard_names
+from twinlens.training.data.shard_names import public_name, shard_names
 from twinlens.training.data.shard_stream import ShardStream
 from twinlens.training.data.streamed_pairs import StreamedPairs
 from twinlens.training.data.unusable import refuse_too_many
@@ -69,7 +69,7 @@ class StreamSource:
         captions = [sample.caption for sample in islice(self._first.epoch(0), _CAPTIONS)]
         if not captions:
             refuse_too_many(self._first.problems, len(self._first.problems), max_share=0)
-            raise DataError(f"no sample in {self._data.path} has a picture and a caption")
+            raise DataError(f"no sample in {public_name(self._data.path)} has a picture and a caption")
         return captions
 
     @property
@@ -81,6 +81,11 @@ class StreamSource:
         """How many pairs there are in the shards that this process has read so far."""
         return self._stream.known
 
+    @property
+    def shards(self) -> list[str]:
+        """What the shards are called in the record of a run."""
+        return [public_name(name) for name in self.names]
+
     def told(self) -> str:
         """What it is, in a person's words."""
         return f"{len(self.names):,} shard{'' if len(self.names) == 1 else 's'}, read while training"
@@ -91,7 +96,7 @@ class StreamSource:
         for name in self.names:
             path = Path(name)
             size = path.stat().st_size if path.is_file() else ""
-            content.update(f"{name}\0{size}\n".encode("utf-8", "surrogatepass"))
+            content.update(f"{public_name(name)}\0{size}\n".encode("utf-8", "surrogatepass"))
         return content.hexdigest()
 
     def batches(self, tokenizer_json: str, text: TextSpec, batch_size: int, *, start: int) -> StreamedPairs:

@@ -101,7 +101,9 @@ class ShardsData(_ReadPairs):
     Attributes:
         source: `shards`.
         path: A shard, a folder of shards, a pattern (`train-*.tar`), or an address (`https://…`, `s3://…`); lists in
-            braces stand for each of their numbers or values (`train-{0000..0012}.tar`).
+            braces stand for each of their numbers or values (`train-{0000..0012}.tar`). In an address `${NAME}` stands
+            for that variable of the environment: a key is better put there, for config.json holds the path as it is
+            written here.
         caption_field: Of the `.json`; None: the `.txt`, or where there is none the field `caption` of the `.json`.
         wrong_caption_field: Of the `.json`, captions that are false of the picture, for `[hard_negatives]`; None: none.
         weight_field: Of the `.json`, how much a pair counts in the loss; None: all alike.

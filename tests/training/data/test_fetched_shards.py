@@ -48,6 +48,31 @@ def test_what_broke_off_is_asked_for_again(tmp_path: Path, monkeypatch: pytest.M
     assert not (tmp_path / "half").exists()
 
 
+def test_a_host_that_asks_to_come_again_later_is_asked_again(tmp_path: Path) -> None:
+    (tmp_path / "x.tar").write_bytes(b"12345678")
+    with file_host(tmp_path) as host:
+        host.answers["/x.tar"], host.busy = 1, 429
+        fetch_shard(f"{host.address}/x.tar", tmp_path / "here", wait_s=0)
+    assert (tmp_path / "here").read_bytes() == b"12345678"
+
+
+def test_user_and_password_of_an_address_are_sent_as_a_header(tmp_path: Path) -> None:
+    (tmp_path / "x.tar").write_bytes(b"12345678")
+    with file_host(tmp_path) as host:
+        fetch_shard(host.address.replace("//", "//me:a%40b@") + "/x.tar", tmp_path / "here")
+        assert host.authorised == ["Basic bWU6YUBi"]  # me:a@b
+
+
+@pytest.mark.parametrize("where", ["{host}/gone.tar?s=KEY", "http://me:KEY@127.0.0.1:9/x.tar", "http://x:y:KEY@[/x"])
+def test_keys_in_addresses_are_in_no_message(tmp_path: Path, where: str) -> None:
+    with (
+        file_host(tmp_path) as host,
+        pytest.raises(DataError, match="cannot be fetched") as raised,
+    ):
+        fetch_shard(where.format(host=host.address), tmp_path / "here", wait_s=0)
+    assert "KEY" not in str(raised.value)
+
+
 def test_a_disk_without_room_is_no_reason_to_ask_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(self: Path, *_: Any, **__: Any) -> Any:
         raise OSError(errno.ENOSPC, "No space left on device")

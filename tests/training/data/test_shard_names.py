@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from twinlens.training.data.errors import DataError
-from twinlens.training.data.shard_names import expand_braces, shard_names
+from twinlens.training.data.shard_names import expand_braces, public_name, shard_names, shard_titles
 
 
 @pytest.mark.parametrize(
@@ -42,6 +42,34 @@ def test_files_folders_and_patterns_name_shards_in_order(tmp_path: Path) -> None
 
 def test_addresses_are_kept_as_they_are() -> None:
     assert shard_names("https://x/{0..1}.tar?q=*") == ["https://x/0.tar?q=*", "https://x/1.tar?q=*"]
+
+
+def test_keys_in_addresses_may_be_variables_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SIGNATURE", "a{b,c}d")
+    assert shard_names("https://x/{0..1}.tar?s=${SIGNATURE}") == [f"https://x/{k}.tar?s=a{{b,c}}d" for k in range(2)]
+    monkeypatch.delenv("SIGNATURE")
+    with pytest.raises(DataError, match="names the variable SIGNATURE, which is not set"):
+        shard_names("https://x/0.tar?s=${SIGNATURE}")
+
+
+@pytest.mark.parametrize(
+    ("name", "public"),
+    [
+        ("https://user:word@x:80/a/0.tar?X-Signature=1#2", "https://x:80/a/0.tar"),
+        ("zip://0.tar::https://me@x/a.zip?s=1", "zip://0.tar::https://x/a.zip"),
+        ("s3://b/a@2/0.tar", "s3://b/a@2/0.tar"),
+        ("odd?name/0.tar", "odd?name/0.tar"),
+    ],
+)
+def test_what_may_be_a_key_is_left_out_of_public_names(name: str, public: str) -> None:
+    assert public_name(name) == public
+
+
+def test_titles_of_shards_differ_and_hold_no_keys() -> None:
+    assert shard_titles(["a/0.tar", "https://x/1.tar?s=k"]) == ["0.tar", "1.tar"]
+    assert shard_titles(["a/0.tar", "b/0.tar", "1.tar"]) == ["a/0.tar", "b/0.tar", "1.tar"]
+    alike = ["https://x/get?id=0&s=k", "https://x/get?id=1&s=k"]
+    assert shard_titles(alike) == ["https://x/get[0]", "https://x/get[1]"]
 
 
 def test_what_names_nothing_is_refused(tmp_path: Path) -> None:
