@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from twinlens.training.evaluate import SCORES_AT_A_TIME, finite_vectors, ranks_of_best
+from twinlens.training.evaluation.confusions import Confusions
 
 # Below this length the mean of unit vectors is rounding, not a direction.
 _CANCELLED = 1e-5
@@ -22,16 +23,14 @@ class ZeroShot:
         top_5: Share whose own class is among the five nearest; None where there are no more than five.
         per_class: Share of each class's pictures that went to it (recall), shape (c,); NaN for one without any.
         mean_per_class: Mean of `per_class`: classes count the same, whatever their number of pictures.
-        confusion: Pictures of class i that went to class j, int64, shape (c, c).
-        chosen: The class that each picture went to, int64, shape (n,).
+        confusions: Which class each picture went to.
     """
 
     top_1: float
     top_5: float | None
     per_class: NDArray[np.float64]
     mean_per_class: float
-    confusion: NDArray[np.int64]
-    chosen: NDArray[np.int64]
+    confusions: Confusions
 
 
 def class_vectors(prompt_ctd: NDArray[np.floating]) -> NDArray[np.float64]:
@@ -80,18 +79,16 @@ def zero_shot(image_nd: NDArray[np.floating], labels: NDArray[np.integer], class
     parts = [slice(start, start + rows) for start in range(0, len(images), rows)]
     found = [_ranks_and_choices(images[part], owners[part], classes) for part in parts]
     ranks, chosen = (np.concatenate(each) for each in zip(*found, strict=True))
-    confusion = np.zeros((len(classes), len(classes)), dtype=np.int64)
-    np.add.at(confusion, (owners, chosen), 1)
-    pictures = confusion.sum(axis=1)
+    confusions = Confusions(owners, chosen, len(classes))
+    pictures = confusions.pictures()
     per_class = np.full(len(classes), np.nan)
-    np.divide(confusion.diagonal(), pictures, out=per_class, where=pictures > 0)
+    np.divide(confusions.right(), pictures, out=per_class, where=pictures > 0)
     return ZeroShot(
         top_1=float((ranks == 1).mean()),
         top_5=float((ranks <= 5).mean()) if len(classes) > 5 else None,
         per_class=per_class,
         mean_per_class=float(np.nanmean(per_class)),
-        confusion=confusion,
-        chosen=chosen,
+        confusions=confusions,
     )
 
 

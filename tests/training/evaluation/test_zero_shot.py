@@ -52,7 +52,7 @@ def test_the_confusion_counts_who_went_where() -> None:
     classes = np.eye(3)
     images = np.array([[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]])
     found = zero_shot(images, np.array([0, 0, 1, 2]), classes)
-    assert found.confusion.tolist() == [[1, 1, 0], [0, 1, 0], [0, 0, 1]]
+    assert found.confusions.matrix().tolist() == [[1, 1, 0], [0, 1, 0], [0, 0, 1]]
     assert found.top_5 is None
 
 
@@ -60,8 +60,8 @@ def test_ties_count_against_the_own_class() -> None:
     same = np.full((6, 2), np.sqrt(0.5))
     found = zero_shot(same, np.arange(6), same)
     assert (found.top_1, found.top_5, found.mean_per_class) == (0.0, 0.0, 0.0)
-    assert found.confusion.trace() == 0
-    assert found.confusion.sum() == 6
+    assert found.confusions.right().sum() == 0
+    assert found.confusions.matrix().sum() == 6
 
 
 def test_pieces_of_the_scores_give_what_the_whole_gives(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -71,7 +71,7 @@ def test_pieces_of_the_scores_give_what_the_whole_gives(monkeypatch: pytest.Monk
     monkeypatch.setattr("twinlens.training.evaluation.zero_shot.SCORES_AT_A_TIME", 30)
     pieces = zero_shot(images, labels, classes)
     assert (pieces.top_1, pieces.top_5) == (whole.top_1, whole.top_5)
-    np.testing.assert_array_equal(pieces.chosen, whole.chosen)
+    np.testing.assert_array_equal(pieces.confusions.chosen, whole.confusions.chosen)
 
 
 @pytest.mark.parametrize("where", ["pictures", "classes"])

@@ -16,6 +16,7 @@ from twinlens.printable import printable
 from twinlens.training.data.listed_pictures import Picture
 from twinlens.training.evaluation.bundles.embedder import read_picture
 from twinlens.training.evaluation.bundles.guessing import found_by_guessing
+from twinlens.training.evaluation.confusions import Confusions
 from twinlens.training.evaluation.embedding_map import COLOURS
 
 if TYPE_CHECKING:
@@ -92,13 +93,13 @@ class Confusion:
 
     Attributes:
         title: Above it.
-        classes: Names, in the order of rows and columns.
-        counts: Pictures of class i that went to class j, shape (c, c).
+        classes: Names.
+        confusions: By their numbers.
     """
 
     title: str
     classes: tuple[str, ...]
-    counts: NDArray[np.int64]
+    confusions: Confusions
 
 
 @dataclass(frozen=True)
@@ -141,17 +142,6 @@ def draw(figure: Figure) -> bytes:
         warnings.filterwarnings("ignore", message=r"Glyph \d+")
         canvas.savefig(buffer, format="png", dpi=110, metadata={"Software": None})
     return buffer.getvalue()
-
-
-def most_confused(confusion: Confusion) -> Confusion:
-    """The classes with most pictures that went wrong or came from elsewhere, where there are too many to be read."""
-    if len(confusion.classes) <= _MOST_NAMES:
-        return confusion
-    wrong = confusion.counts - np.diag(confusion.counts.diagonal())
-    troubled = wrong.sum(axis=0) + wrong.sum(axis=1)
-    kept = np.sort(np.argsort(-troubled, kind="stable")[:_MOST_NAMES])
-    title = f"{confusion.title}, the {_MOST_NAMES} most confused of {len(confusion.classes)} classes"
-    return Confusion(title, tuple(confusion.classes[row] for row in kept), confusion.counts[np.ix_(kept, kept)])
 
 
 def _draw_sheet(figure: Sheet) -> bytes:
@@ -217,28 +207,30 @@ def _draw_bars(canvas: Canvas, figure: Bars) -> None:
 
 
 def _draw_confusion(canvas: Canvas, figure: Confusion) -> None:
-    shown = most_confused(figure)
-    count = len(shown.classes)
+    title, shown = figure.title, np.arange(len(figure.classes))
+    if len(shown) > _MOST_NAMES:
+        shown = figure.confusions.most_confused(_MOST_NAMES)
+        title = f"{title}, the {_MOST_NAMES} most confused of {len(figure.classes)} classes"
+    count = len(shown)
     side = 2.0 + (0.34 if count <= 15 else 0.17) * max(count, 8)
     canvas.set_size_inches(side + 0.6, side)
     axes = canvas.subplots()
     # Of all pictures of the class, also where some of them went to classes that are not shown.
-    of = {name: int(row.sum()) for name, row in zip(figure.classes, figure.counts, strict=True)}
-    totals = np.array([max(1, of[name]) for name in shown.classes])
-    image = axes.imshow(shown.counts / totals[:, None], cmap="Blues", vmin=0, vmax=1)
-    names = [_drawn(name) for name in shown.classes]
+    shares = figure.confusions.matrix(shown) / np.maximum(1, figure.confusions.pictures()[shown])[:, None]
+    image = axes.imshow(shares, cmap="Blues", vmin=0, vmax=1)
+    names = [_drawn(figure.classes[row]) for row in shown.tolist()]
     size = 8 if count <= 25 else 6
     axes.set_xticks(range(count), names, rotation=90, fontsize=size)
     axes.set_yticks(range(count), names, fontsize=size)
     axes.set_xlabel("went to", fontsize=9)
     axes.set_ylabel("is", fontsize=9)
     if count <= 15:
-        for (row, column), share in np.ndenumerate(shown.counts / totals[:, None]):
+        for (row, column), share in np.ndenumerate(shares):
             if share > 0:
                 colour = "white" if share > 0.5 else "black"
                 axes.text(column, row, f"{share:.2f}".lstrip("0"), ha="center", va="center", fontsize=6, color=colour)
     canvas.colorbar(image, ax=axes, shrink=0.7)
-    _finish(canvas, shown.title)
+    _finish(canvas, title)
 
 
 def _finish(canvas: Canvas, title: str) -> None:

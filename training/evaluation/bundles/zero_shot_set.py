@@ -184,14 +184,6 @@ def _measures(templates: TemplateSet, found: ZeroShot, classes: int) -> list[Mea
     return [*measures, Measure(f"{templates.name}/mean_per_class", told, found.mean_per_class, 1 / classes)]
 
 
-def _confused(found: ZeroShot, most: int) -> list[tuple[int, int, int]]:
-    """Class, another that its pictures went to, and how many; the most first."""
-    wrong = found.confusion - np.diag(found.confusion.diagonal())
-    cells = np.argsort(-wrong, axis=None, kind="stable")[:most].tolist()
-    pairs = [divmod(cell, len(wrong)) for cell in cells]
-    return [(own, other, int(wrong[own, other])) for own, other in pairs if wrong[own, other]]
-
-
 def _mistakes(
     title: str,
     found: ZeroShot,
@@ -201,8 +193,8 @@ def _mistakes(
 ) -> list[Figure]:
     """Some pictures of the classes that are most often taken for each other."""
     rows = []
-    for own, other, count in _confused(found, _PAIRS_SHOWN):
-        which = np.flatnonzero((labels == own) & (found.chosen == other))[:_PICTURES_SHOWN]
+    for own, other, count in found.confusions.pairs(_PAIRS_SHOWN):
+        which = np.flatnonzero((labels == own) & (found.confusions.chosen == other))[:_PICTURES_SHOWN]
         cells = tuple((pictures[row], pictures[row].name) for row in which.tolist())
         rows.append((f"{classes[own]} → {classes[other]} ({count:,})", cells))
     return [Sheet(f"{title}: most often taken for another class", tuple(rows))] if rows else []
@@ -220,16 +212,16 @@ def _details(templates: TemplateSet, found: ZeroShot, classes: tuple[str, ...]) 
         },
         "confused": [
             {"is": classes[own], "went_to": classes[other], "pictures": count}
-            for own, other, count in _confused(found, _CONFUSED_PAIRS)
+            for own, other, count in found.confusions.pairs(_CONFUSED_PAIRS)
         ],
     }
     if len(classes) <= _MOST_IN_JSON:
-        details["confusion"] = found.confusion.tolist()
+        details["confusion"] = found.confusions.matrix().tolist()
     return details
 
 
 def _figures(title: str, found: ZeroShot, classes: tuple[str, ...]) -> list[Figure]:
-    figures: list[Figure] = [Confusion(f"{title}: which class goes where", classes, found.confusion)]
+    figures: list[Figure] = [Confusion(f"{title}: which class goes where", classes, found.confusions)]
     shares = {name: float(share) for name, share in zip(classes, found.per_class, strict=True) if not np.isnan(share)}
     ordered = sorted(shares.items(), key=lambda pair: -pair[1])
     if len(ordered) > _MOST_BARS:
