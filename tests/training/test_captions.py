@@ -169,7 +169,13 @@ def test_rows_may_weigh_more_or_less(tmp_path: Path) -> None:
     path = tmp_path / "rows.csv"
     path.write_text("image,caption,weight\na.png,one,0.5\nb.png,two,2\n")
     assert [row.weight for row in read_captions(path, CaptionColumns(weight="weight"))] == [0.5, 2.0]
-    for value, message in [("-1", "must be a number from 0, found '-1'"), ("x", "number"), ("", "weight is empty")]:
+    for value, message in [
+        ("-1", "must be a number from 0, found '-1'"),
+        ("x", "number"),
+        ("1e39", "must be a number from 0, found '1e39'"),
+        ("9" * 4000, "must be a number from 0, found a longer one"),
+        ("", "weight is empty"),
+    ]:
         path.write_text(f"image,caption,weight\na.png,one,{value}\n")
         with pytest.raises(DataError, match=message):
             read_captions(path, CaptionColumns(weight="weight"))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -12,11 +11,13 @@ from typing import Any
 from twinlens.training.data.errors import DataError
 from twinlens.training.data.listed_pairs import CaptionedPicture
 from twinlens.training.data.listed_pictures import ListedPicture
+from twinlens.training.data.pair_weight import pair_weight
 from twinlens.training.data.parquet_rows import parquet_rows
 from twinlens.training.data.picture_tables import label_in, picture_in
 from twinlens.training.data.table_rows import lacks, table_rows
 
 _WHAT = "captions file"
+_LONGEST_TOLD = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,10 +164,8 @@ def _weight(record: Mapping[str, Any], column: str, path: Path, number: int) -> 
     value = record.get(column)
     if value is None or value == "":
         raise DataError(lacks(path, number, column, record))
-    try:
-        weight = float("nan" if isinstance(value, bool) else value)
-    except (TypeError, ValueError):
-        weight = math.nan
-    if not (math.isfinite(weight) and weight >= 0):
-        raise DataError(f"{path}, line {number}: {column} must be a number from 0, found {value!r}")
+    weight = pair_weight(value)
+    if weight is None:
+        found = repr(value) if len(str(value)) < _LONGEST_TOLD else "a longer one"
+        raise DataError(f"{path}, line {number}: {column} must be a number from 0, found {found}")
     return weight

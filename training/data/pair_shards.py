@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -12,6 +11,7 @@ from twinlens.encoders.sniff import IMAGE_SUFFIXES
 from twinlens.training.data.errors import DataError
 from twinlens.training.data.listed_pairs import CaptionedPicture
 from twinlens.training.data.listed_pictures import ListedPicture
+from twinlens.training.data.pair_weight import pair_weight
 from twinlens.training.data.shard_members import ShardMember, open_shard, shard_members
 
 # Longer ones are no captions, and reading them whole would be an invitation.
@@ -51,8 +51,8 @@ class ShardPairs:
 def list_pair_shard(shard: Path, fields: ShardFields, *, name: str | None = None) -> ShardPairs:
     """The pairs of a shard; only headers and texts are read.
 
-    A sample without a picture or a caption is a problem, and so is the end of a shard that is cut off or damaged: what
-    stands before it is used.
+    A sample without a picture or a caption is a problem, and so is a file that comes a second time, whose first one is
+    used, and the end of a shard that is cut off or damaged: what stands before it is used.
 
     Args:
         shard: The file.
@@ -64,9 +64,16 @@ def list_pair_shard(shard: Path, fields: ShardFields, *, name: str | None = None
     pictures: dict[str, ShardMember] = {}
     texts: dict[str, dict[str, str]] = {}
     keys: dict[str, None] = {}
+    seen: set[str] = set()
     try:
         with open_shard(shard) as stream:
             for member in shard_members(stream, name):
+                if member.name in seen:
+                    found.problems[f"{name}/{member.key} (again)"] = (
+                        f"{member.name} is there twice; the first one is used"
+                    )
+                    continue
+                seen.add(member.name)
                 if member.kind in _TEXTS:
                     keys[member.key] = None
                     _keep_text(texts.setdefault(member.key, {}), member, stream, name, found)
@@ -138,7 +145,7 @@ def _texts(record: dict[str, Any], key: str) -> list[str]:
 
 
 def _weight(record: dict[str, Any], key: str) -> float:
-    value = record.get(key)
-    if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value) and value >= 0:
-        return float(value)
-    raise ValueError(f"its {key!r} is no number from 0")
+    weight = pair_weight(record.get(key))
+    if weight is None:
+        raise ValueError(f"its {key!r} is no number from 0")
+    return weight

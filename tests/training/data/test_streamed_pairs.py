@@ -25,7 +25,7 @@ from twinlens.training.data.shard_names import shard_names
 from twinlens.training.data.shard_stream import ShardStream
 from twinlens.training.data.stream_source import StreamSource
 from twinlens.training.data.streamed_pairs import StreamedPairs
-from twinlens.training.ranks import ALONE, Ranks
+from twinlens.training.ranks import Ranks
 from twinlens.training.sections.data import ShardsData
 
 SPEC = PreprocessSpec(size=16, resize_size=16, mean=(0.5, 0.4, 0.3), std=(0.2, 0.3, 0.4))
