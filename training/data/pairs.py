@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +21,9 @@ from twinlens.training.data.listed_pictures import ListedPicture
 from twinlens.training.data.picture_cache import decode_each
 from twinlens.training.data.scenes import Scene
 from twinlens.training.data.unusable import refuse_too_many
+
+# Of pictures that are decoded, or never were files: nothing is read from there.
+_READ = Path()
 
 
 @dataclass(frozen=True)
@@ -147,8 +150,12 @@ def decode_pairs(
     slot_of = {pictures[k]: slot for slot, k in enumerate(decoded.rows)}
     kept = [row for row, picture in enumerate(listed.pictures) if picture in slot_of]
     slots = np.array([slot_of[listed.pictures[row]] for row in kept], dtype=np.int64)
+    usable = listed if len(kept) == len(listed.ids) else listed.of(kept)
+    # Encoded pictures that came with a list, and what others are read through, are not needed any more.
+    named = [ListedPicture(picture.name, None, _READ) for picture in pictures]
+    of = dict(zip(pictures, named, strict=True))
     return RawPairs(
-        listed=listed if len(kept) == len(listed.ids) else listed.of(kept),
+        listed=replace(usable, pictures=tuple(of[picture] for picture in usable.pictures)),
         slots=slots,
         image_digests=tuple(decoded.digests[slot] for slot in slots),
         pixels_nhwc=decoded.pixels_nhwc,
@@ -159,9 +166,8 @@ def decode_pairs(
 def from_scenes(scenes: Sequence[Scene]) -> RawPairs:
     """Takes scenes as they are, with what is false of them; they must have the size that the image tower takes."""
     pixels = np.stack([np.asarray(scene.image, dtype=np.uint8) for scene in scenes])
-    unread = Path()  # they never were files
     rows = [
-        CaptionedPicture(each.id, ListedPicture(each.id, None, unread), each.caption, tuple(each.negatives.values()))
+        CaptionedPicture(each.id, ListedPicture(each.id, None, _READ), each.caption, tuple(each.negatives.values()))
         for each in scenes
     ]
     return RawPairs(

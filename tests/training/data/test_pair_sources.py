@@ -5,6 +5,8 @@ from collections import Counter
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from tests.support.file_host import file_host
@@ -96,6 +98,15 @@ def test_broken_samples_are_left_out_and_named_once(tmp_path: Path) -> None:
     }
     with pytest.raises(DataError, match=r"6 of 8 pictures cannot be used, 3 at most .* first is x.tar/f: its .txt is"):
         shards(tmp_path / "x.tar", max_unreadable_share=0.1)
+
+
+def test_encoded_pictures_that_came_with_a_list_go_once_they_are_decoded(tmp_path: Path) -> None:
+    rows = [{"image": {"bytes": solid(c), "path": "x.png"}, "caption": c} for c in COLOURS]
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "x.parquet")
+    raw = load_pairs(CaptionsData(source="captions", path=tmp_path / "x.parquet"), SPEC)
+    assert told(raw) == [(colour, colour) for colour in COLOURS]
+    assert [picture.name for picture in raw.listed.pictures] == [f"row {k} (x.png)" for k in range(1, 5)]
+    assert all(getattr(picture, "data", None) is None for picture in raw.listed.pictures)
 
 
 def test_what_stands_before_the_end_of_a_shard_that_is_cut_off_is_used(tmp_path: Path) -> None:
