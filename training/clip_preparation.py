@@ -117,7 +117,7 @@ def prepare_clip(config: TrainConfig, out: Path, ranks: Ranks, say: Say, *, resu
     if config.validation is not None:
         raw, held = held_out(config.validation, raw, start.preprocess, spill=out)
     log_scale, bias = starting_scale(config.loss)
-    spec, model = start.build(raw.captions, log_scale=log_scale, bias=bias)
+    spec, model = start.build(raw.captions if start.learns_words else (), log_scale=log_scale, bias=bias)
     spec = prepare(spec, model, config.tuning)
     locks = Locks(model, config.tuning, steps=run.steps, ranks=ranks)
     identity = RunIdentity(METHOD, config.digest(), raw.digest())

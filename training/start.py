@@ -44,6 +44,11 @@ class Scratch:
     backbone: Backbone | None = None
     encoder: tuple[TextEncoderSpec, nn.Module] | None = None
 
+    @property
+    def learns_words(self) -> bool:
+        """Whether captions are needed to build it."""
+        return self.encoder is None
+
     def build(
         self, captions: Sequence[str], *, log_scale: float = INITIAL_LOG_SCALE, bias: float | None = None
     ) -> tuple[DualEncoderSpec, nn.Module]:
@@ -102,6 +107,11 @@ class Parent:
     model: nn.Module
     step: int
     space_id: str = ""
+
+    @property
+    def learns_words(self) -> bool:
+        """It has its own."""
+        return False
 
     @property
     def preprocess(self) -> PreprocessSpec:

@@ -16,6 +16,7 @@ from twinlens.training.clip_result import TrainResult
 from twinlens.training.config import TrainConfig
 from twinlens.training.data.errors import DataError
 from twinlens.training.data.scenes import generate
+from twinlens.training.data.stream_source import StreamSource
 from twinlens.training.errors import ConfigError
 from twinlens.training.train import train
 
@@ -78,6 +79,16 @@ def test_broken_samples_of_a_streamed_run_are_told_in_the_end(shards: Path, tmp_
     assert result.warnings()[0].startswith("left out 2 unreadable picture(s); the first is 0.tar/b: has no picture")
     with pytest.raises(DataError, match=r"of .* cannot be used"):
         run(config(tmp_path / "shards", max_unreadable_share=0), tmp_path / "strict")
+
+
+def test_captions_are_not_read_where_no_words_are_learned(
+    shards: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Shards from elsewhere would be brought here for nothing."""
+    parent = run(config(shards, steps=1), tmp_path / "parent").checkpoint
+    monkeypatch.delattr(StreamSource, "captions")
+    settings = config(shards, steps=1).model_dump() | {"model": {"from_checkpoint": str(parent)}}
+    assert run(TrainConfig.model_validate(settings), tmp_path / "run").steps == 1
 
 
 def test_mined_negatives_cannot_be_streamed(shards: Path, tmp_path: Path) -> None:

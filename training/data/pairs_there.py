@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from twinlens.training.data.errors import DataError
 from twinlens.training.data.pictures_there import check_pictures_there
-from twinlens.training.data.shard_names import shard_names
+from twinlens.training.data.shard_names import is_address, shard_names
 from twinlens.training.sections.data import CaptionsData, DataConfig, FolderData, ShardsData
 
 
@@ -19,7 +19,7 @@ def check_pairs_there(data: DataConfig) -> None:
             raise DataError(f"no captions file at {data.path}")
         case FolderData():
             check_pictures_there(data.path)
-        case ShardsData():
+        case ShardsData() if not is_address(data.path):
             shard_names(data.path)
         case _:
             pass
