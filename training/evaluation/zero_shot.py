@@ -45,13 +45,19 @@ def class_vectors(prompt_ctd: NDArray[np.floating]) -> NDArray[np.float64]:
     Raises:
         ValueError: if the shape is another, a vector is zero or not finite, or the prompts of a class cancel out.
     """
-    prompts = np.asarray(prompt_ctd, dtype=np.float64)
+    prompts = np.asarray(prompt_ctd)
     if prompts.ndim != 3 or 0 in prompts.shape:
         raise ValueError(f"vectors of shape (classes, prompts, d) are needed, got {prompts.shape}")
-    norms = np.linalg.norm(prompts, axis=2, keepdims=True)
+    classes = max(1, SCORES_AT_A_TIME // (prompts.shape[1] * prompts.shape[2]))
+    parts = [prompts[start : start + classes] for start in range(0, len(prompts), classes)]
+    return np.concatenate([_class_vectors(part.astype(np.float64)) for part in parts])
+
+
+def _class_vectors(prompt_ctd: NDArray[np.float64]) -> NDArray[np.float64]:
+    norms = np.linalg.norm(prompt_ctd, axis=2, keepdims=True)
     if not np.isfinite(norms).all() or (norms == 0).any():
         raise ValueError("some vectors are zero or not finite")
-    means = (prompts / norms).mean(axis=1)
+    means = (prompt_ctd / norms).mean(axis=1)
     lengths = np.linalg.norm(means, axis=1, keepdims=True)
     if (lengths < _CANCELLED).any():
         raise ValueError("the prompts of a class point in opposite directions and leave none")

@@ -67,10 +67,11 @@ def test_ties_count_against_the_own_class() -> None:
 def test_pieces_of_the_scores_give_what_the_whole_gives(monkeypatch: pytest.MonkeyPatch) -> None:
     images, classes = unit(40, 6, seed=0), unit(7, 6, seed=1)
     labels = np.random.default_rng(2).integers(0, 7, size=40)
-    whole = zero_shot(images, labels, classes)
+    whole, prompts = zero_shot(images, labels, classes), class_vectors(unit(7, 5, 6, seed=3))
     monkeypatch.setattr("twinlens.training.evaluation.zero_shot.SCORES_AT_A_TIME", 30)
     pieces = zero_shot(images, labels, classes)
     assert (pieces.top_1, pieces.top_5) == (whole.top_1, whole.top_5)
+    np.testing.assert_allclose(class_vectors(unit(7, 5, 6, seed=3)), prompts, rtol=1e-12)
     np.testing.assert_array_equal(pieces.confusions.chosen, whole.confusions.chosen)
 
 

@@ -112,7 +112,10 @@ def evaluate(
         ),
     ] = None,
     limit: Annotated[
-        int | None, typer.Option(min=2, help="Take at most so many pictures of each set of the options.")
+        int | None,
+        typer.Option(
+            min=2, help="Take at most so many pictures of each set of the options; classes stay all there are."
+        ),
     ] = None,
     k: Annotated[
         int | None, typer.Option("--k", min=1, help="Neighbours that vote, for --labels. Default: 20.")

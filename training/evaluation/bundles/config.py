@@ -26,7 +26,8 @@ class SetSection(Frozen):
         path: Its file or folder.
         name: What the set is called; None: the folder it lies in.
         images: The folder that relative paths of pictures start from; None: the file's own.
-        limit: Take at most so many pictures (rows, where there are several pictures a row), spread evenly over all.
+        limit: Take at most so many pictures (rows, of wrong captions and pairs), spread evenly over all; classes stay
+            all there are.
     """
 
     path: NamedPath
@@ -92,8 +93,8 @@ class ModelSection(Frozen):
         server: HOST:PORT of a running server instead.
     """
 
-    bundle: str | None = None
-    server: str | None = None
+    bundle: str | None = Field(default=None, min_length=1)
+    server: str | None = Field(default=None, min_length=1)
 
 
 class EvalConfig(Frozen):
