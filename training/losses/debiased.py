@@ -78,6 +78,6 @@ def _corrected(mean_n: Tensor, right_n: Tensor, tau_plus: float) -> Tensor:
         return mean_n
     taken_off = right_n + math.log(tau_plus) - mean_n
     positive = taken_off < 0
-    # The inner `where` keeps the gradient of what is not taken finite.
-    left = torch.log1p(-torch.where(positive, taken_off, -1.0).exp())
+    # The inner `where` keeps the gradient of what is not taken finite; `expm1` keeps it where almost all is taken off.
+    left = (-torch.where(positive, taken_off, -1.0).expm1()).log()
     return torch.where(positive, mean_n + left, -math.inf) - math.log1p(-tau_plus)

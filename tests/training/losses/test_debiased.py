@@ -101,6 +101,14 @@ def test_the_largest_scale_of_clip_overflows_nothing(dtype: torch.dtype) -> None
     assert all(torch.isfinite(gradient).all() for gradient in torch.autograd.grad(loss, (images, texts, scale)))
 
 
+def test_gradients_are_finite_where_almost_all_is_taken_off() -> None:
+    """What is left of the negatives is less than what fp32 tells from nothing."""
+    vectors = torch.tensor([[1.0, 0.0], [-1.0, 0.0]])
+    images, texts, scale = vectors.clone().requires_grad_(), vectors.clone().requires_grad_(), torch.tensor(1e-7)
+    loss = debiased_info_nce(of_one_process(images, texts), scale, tau_plus=math.exp(-2.2e-7))
+    assert all(torch.isfinite(gradient).all() for gradient in torch.autograd.grad(loss, (images, texts)))
+
+
 def test_a_perfect_model_loses_nothing_when_the_batch_holds_duplicates() -> None:
     batch = perfect_batch()
     assert debiased_info_nce(batch, 100.0, tau_plus=0.01).item() < 1e-12
