@@ -171,7 +171,7 @@ def evaluate(
             raise ConfigError(f"{out} is a file; name a folder for the report")
         check_there(sets)
         if out is not None:
-            from twinlens.training.evaluation.bundles.report_files import check_writable
+            from twinlens.training.evaluation.bundles.report_files import PAGE_FILE, check_writable
             from twinlens.training.made_folder import made_folder
 
             around.enter_context(made_folder(out))
@@ -184,14 +184,17 @@ def evaluate(
         from twinlens.training.evaluation.bundles.measure import evaluate_model
 
         found = evaluate_model(embedder, sets)
+        # Before the report, whose failure should not take the figures along.
+        if as_json:
+            print_json(found.summary())
+        else:
+            _tell(found)
         if out is not None:
             from twinlens.training.evaluation.bundles.report import write_report
 
             write_report(found, out)
-    if as_json:
-        print_json(found.summary())
-        return
-    _tell(found, out)
+            if not as_json:
+                typer.echo(printable(str(out / PAGE_FILE)))
 
 
 def _sections(
@@ -249,14 +252,13 @@ def _embedder(
         encoder.close()
 
 
-def _tell(found: Evaluation, out: Path | None) -> None:
+def _tell(found: Evaluation) -> None:
     from rich import box
     from rich.table import Table
     from rich.text import Text
 
     from twinlens.client.commands.output import print_table
     from twinlens.training.evaluation.bundles.report import KINDS, remarks, shown
-    from twinlens.training.evaluation.bundles.report_files import PAGE_FILE
 
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for name in ("set", "measure", "value", "guessing"):
@@ -270,5 +272,3 @@ def _tell(found: Evaluation, out: Path | None) -> None:
             table.add_row(Text(printable(of if row == 0 else "")), *(Text(printable(each)) for each in shown(measure)))
         table.add_section()
     print_table(table)
-    if out is not None:
-        typer.echo(printable(str(out / PAGE_FILE)))

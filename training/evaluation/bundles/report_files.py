@@ -38,6 +38,7 @@ def write_files(out: Path, texts: Mapping[str, str]) -> None:
     # Two commands may have one folder.
     beside = {name: out / f".{name}.{os.getpid()}.tmp" for name in texts}
     try:
+        out.mkdir(parents=True, exist_ok=True)  # it may have gone while the work went on
         for name, text in texts.items():
             beside[name].write_text(text, encoding="utf-8")
         for name in texts:

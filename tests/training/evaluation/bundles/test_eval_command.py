@@ -237,8 +237,24 @@ def test_a_report_that_is_not_written_whole_leaves_the_old_one(
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(Path, "write_text", ends)
-    assert "No space left" in run(tiny_bundle, "--captions", captions, "--out", out).failed()
+    ran = run(tiny_bundle, "--captions", captions, "--out", out)
+    assert (ran.code, "No space left" in ran.err) == (1, True)
+    assert "text → image R@1" in ran.out
     assert {path.name: path.read_text() for path in out.iterdir()} == {"evaluation.json": "old", "report.html": "old"}
+
+
+def test_a_folder_that_goes_meanwhile_is_made_again(
+    run: Run, tiny_bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "out"
+
+    def gone(_: object) -> str:
+        out.rmdir()
+        return "page"
+
+    monkeypatch.setattr("twinlens.training.evaluation.bundles.report.report_page", gone)
+    assert run(tiny_bundle, "--captions", write_captions(tmp_path / "pictures"), "--out", out).code == 0
+    assert (out / "report.html").read_text() == "page"
 
 
 def test_a_report_that_comes_to_nothing_leaves_no_folder(run: Run, tiny_bundle: Path, tmp_path: Path) -> None:
