@@ -8,8 +8,8 @@ import sys
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-# Hours each: only by name.
-LONG = {"quality/ssl"}
+# Only by name: hours, and what compares with a trainer that needs packages of its own.
+LONG = {"quality/ssl", "train_clip"}
 
 
 def main() -> int:
@@ -21,7 +21,7 @@ def main() -> int:
     }
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     parser.add_argument(
-        "name", nargs="*", help=f"all but {', '.join(LONG)}, if none is given; there are: {', '.join(scripts)}"
+        "name", nargs="*", help=f"all but {', '.join(sorted(LONG))}, if none is given; there are: {', '.join(scripts)}"
     )
     wanted = parser.parse_args().name or [name for name in scripts if name not in LONG]
     if unknown := [name for name in wanted if name not in scripts]:
