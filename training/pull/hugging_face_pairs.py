@@ -19,6 +19,7 @@ from twinlens.training.pull.source import Choices
 from twinlens.training.pull.tokenizer_choice import check_vocabulary
 from twinlens.training.pull.transformers_models import load_model, preprocessor_config
 from twinlens.training.tokenizers import TokenizerExport, hugging_face_tokenizer
+from twinlens.training.towers.transformers_config import as_data
 from twinlens.training.towers.transformers_pair import pooled_towers
 from twinlens.training.towers.two_towers import TwoTowers
 
@@ -71,7 +72,7 @@ def pair(folder: Path, config: dict[str, Any], name: str, choices: Choices) -> P
 def _keep(
     path: Path, *, image: ImageExport, text: TextExport, config: Any, name: str, method: str, scoring: ScoringRule
 ) -> None:
-    described = {"transformers_pair": {"config": config.to_dict()}}
+    described = {"transformers_pair": {"config": as_data(config)}}
     bias = scoring.bias if scoring.rule == "sigmoid" else None
     model_cfg = {
         "embed_dim": int(getattr(config, "projection_dim", 0) or config.vision_config.hidden_size),

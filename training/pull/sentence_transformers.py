@@ -24,6 +24,7 @@ from twinlens.training.pull.transformers_models import load_model
 from twinlens.training.text_checkpoint import TextEncoderSpec, save_text_checkpoint
 from twinlens.training.tokenizers import TokenizerExport, hugging_face_tokenizer
 from twinlens.training.towers.masked_text import MaskedTextTower, UnitLength
+from twinlens.training.towers.transformers_config import as_data
 from twinlens.training.towers.transformers_text import ACTIVATIONS, DenseConfig, dense
 
 # Encoders that hide padding by a mask, each compared with its padded self in the tests.
@@ -97,7 +98,7 @@ def _text_only(
     )
     method = f"transformers {kind} {name}"
     layers = [layer if layer == "normalize" else layer.model_dump() for layer, _ in head]
-    described = {"config": encoder.config.to_dict(), "pooling": pooling, "head": layers, "projection": False}
+    described = {"config": as_data(encoder.config), "pooling": pooling, "head": layers, "projection": False}
     spec = TextEncoderSpec({"transformers": described}, tokenizer.spec, tokenizer.json, name)
     keep = partial(save_text_checkpoint, spec=spec, tower=tower, meta=CheckpointMeta(lineage=Lineage(method=method)))
     return PulledTowers(None, text, name, method, keep=keep)

@@ -38,12 +38,10 @@ def build_open_clip_hugging_face(described: Any, embed_dim: int) -> nn.Module:
     """
     from open_clip.hf_model import HFTextEncoder  # noqa: PLC0415 - seconds
 
-    from twinlens.training.pull.transformers_models import transformers  # noqa: PLC0415
+    from twinlens.training.towers.transformers_config import config_of  # noqa: PLC0415
 
     given = OpenClipHuggingFaceConfig.model_validate(described)
-    library = transformers()
-    options = dict(given.config)
-    config = library.AutoConfig.for_model(str(options.pop("model_type", "")), **options)
+    config = config_of(given.config)
     tower: Any = HFTextEncoder("", embed_dim, config=config, pooler_type=given.pooler, proj_type=given.projection)
     # Given a configuration, open_clip adds transformers' pooling layer and the decoder, which it leaves out otherwise.
     if getattr(config, "is_encoder_decoder", False):
@@ -61,11 +59,13 @@ def trainable_cfg(model_cfg: Mapping[str, Any], text_tower: Any) -> dict[str, An
         model_cfg: open_clip's.
         text_tower: The one that was built.
     """
+    from twinlens.training.towers.transformers_config import as_data  # noqa: PLC0415 - transformers
+
     text_cfg = model_cfg["text_cfg"]
     if not text_cfg.get("hf_model_name"):
         return dict(model_cfg)
     described = {
-        "config": text_tower.config.to_dict(),
+        "config": as_data(text_tower.config),
         "pooler": text_cfg.get("hf_pooler_type"),
         "projection": text_cfg.get("hf_proj_type"),
     }

@@ -61,12 +61,13 @@ def build_transformers_pair(described: Any, tower: Literal["image", "text"]) -> 
         ValidationError, ValueError, KeyError, TypeError: if it cannot be built.
     """
     from twinlens.training.pull.transformers_models import quiet, transformers  # noqa: PLC0415 - seconds
+    from twinlens.training.towers.transformers_config import config_of  # noqa: PLC0415
 
     given = TransformersPairConfig.model_validate(described)
-    library = transformers()
-    options = dict(given.config)
-    kind = str(options.pop("model_type"))
+    kind = str(given.config["model_type"])
+    if kind not in _CLASSES:
+        raise ValueError(f"a pair of towers is of type {' or '.join(_CLASSES)}, not {kind}")
     with quiet():
-        model = getattr(library, _CLASSES[kind])(library.AutoConfig.for_model(kind, **options))
+        model = getattr(transformers(), _CLASSES[kind])(config_of(given.config))
     image, text = pooled_towers(model, kind)
     return image if tower == "image" else text

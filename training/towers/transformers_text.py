@@ -101,11 +101,9 @@ def encoder_of(config: dict[str, Any]) -> Any:
         ValueError, KeyError, TypeError: if it cannot be built.
     """
     from twinlens.training.pull.transformers_models import quiet, transformers  # noqa: PLC0415 - seconds
+    from twinlens.training.towers.transformers_config import config_of  # noqa: PLC0415
 
-    library = transformers()
-    options = dict(config)
-    kind = str(options.pop("model_type", ""))
-    made = library.AutoConfig.for_model(kind, **options)
-    without = {"add_pooling_layer": False} if kind in _WITHOUT_POOLER else {}
+    made = config_of(config)
+    without = {"add_pooling_layer": False} if made.model_type in _WITHOUT_POOLER else {}
     with quiet():
-        return library.AutoModel.from_config(made, **without)
+        return transformers().AutoModel.from_config(made, trust_remote_code=False, **without)
