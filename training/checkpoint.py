@@ -146,19 +146,26 @@ def dual_encoder_in(payload: Mapping[str, Any], path: Path) -> tuple[DualEncoder
             raise CheckpointError(f"{path} holds an image encoder alone; a dual encoder is wanted here")
         if "model_cfg" not in spec_json and "text_cfg" in spec_json:
             raise CheckpointError(f"{path} holds a text encoder alone; a dual encoder is wanted here")
-        spec = DualEncoderSpec(
-            model_cfg=spec_json["model_cfg"],
-            preprocess=PreprocessSpec.model_validate(spec_json["preprocess"]),
-            text=TextSpec.model_validate(spec_json["text"]),
-            tokenizer_json=spec_json["tokenizer_json"],
-            name=spec_json["name"],
-        )
+        spec = _spec_in(spec_json)
         meta = meta_of(payload)
     except (ValidationError, ValueError, KeyError, TypeError) as error:
         raise CheckpointError(f"{path} has a damaged description: {first_line(error)}") from error
     model = build_model(spec)
     load_weights(model, payload["state_dict"], origin=str(path))
     return spec, model.eval(), meta
+
+
+def _spec_in(described: dict[str, Any]) -> DualEncoderSpec:
+    model_cfg, tokenizer_json, name = (described[key] for key in ("model_cfg", "tokenizer_json", "name"))
+    if not (isinstance(model_cfg, dict) and isinstance(tokenizer_json, str) and isinstance(name, str)):
+        raise TypeError("model_cfg must be a table, tokenizer_json and name texts")
+    return DualEncoderSpec(
+        model_cfg=model_cfg,
+        preprocess=PreprocessSpec.model_validate(described["preprocess"]),
+        text=TextSpec.model_validate(described["text"]),
+        tokenizer_json=tokenizer_json,
+        name=name,
+    )
 
 
 def read_payload(path: Path) -> dict[str, Any]:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import dataclasses
 import errno
+import json
 import os
 import pickle
 import signal
@@ -92,6 +93,20 @@ def test_a_truncated_checkpoint_is_refused(tmp_path: Path, tiny_spec: DualEncode
     save_checkpoint(path, tiny_spec, model, META)
     path.write_bytes(path.read_bytes()[:-5000])
     with pytest.raises(CheckpointError, match="not a readable checkpoint"):
+        load_checkpoint(path)
+
+
+@pytest.mark.parametrize(
+    "changes", [{"model_cfg": 5}, {"model_cfg": None}, {"tokenizer_json": {}}, {"preprocess": []}, {"name": None}]
+)
+def test_a_description_of_another_form_is_refused_in_one_line(
+    tmp_path: Path, tiny_spec: DualEncoderSpec, model: torch.nn.Module, changes: dict[str, object]
+) -> None:
+    path = tmp_path / "checkpoint.pt"
+    save_checkpoint(path, tiny_spec, model, META)
+    payload = torch.load(path)
+    torch.save(payload | {"spec": json.dumps(json.loads(payload["spec"]) | changes)}, path)
+    with pytest.raises(CheckpointError, match="has a damaged description"):
         load_checkpoint(path)
 
 
