@@ -10,9 +10,11 @@ from typing import Final
 from torch import nn
 
 # What open_clip, timm and transformers call the lists of their blocks, each with its number behind.
-_BLOCK: Final = re.compile(r"^(.*?\b(?:res)?(?:blocks?|layers?\d*|stages?|levels?|h|features)\.\d+)\.")
+_BLOCK: Final = re.compile(
+    r"^(.*?\b(?:res|albert_)?(?:blocks?|layers?\d*|layer_groups|stages?|levels?|h|features)\.\d+)\."
+)
 # Parameters that a module holds itself come first, wherever they are used.
-_OF_THE_STEM: Final = re.compile(r"^(?!.*pool).*(embed|\bpos_|\bcls_emb|_token\b)")
+_OF_THE_STEM: Final = re.compile(r"^(?!.*pool).*(embed|relative_attention_bias|\bpos_|\bcls_emb|_token\b)")
 _OF_THE_HEAD: Final = re.compile(r"(^|\.)(proj|text_projection|residual\..*)$")
 _IMAGE: Final = "visual."
 _TEXT: Final = "text."

@@ -7,6 +7,8 @@ from torch import nn
 
 from twinlens.encoders.manifest import PreprocessSpec, TextSpec
 from twinlens.training.towers.build import build_towers
+from twinlens.training.towers.transformers_text import build_transformers_text
+from twinlens.training.towers.two_towers import TwoTowers
 from twinlens.training.tuning.blocks import Parts, locked_names, parts_of
 
 TEXT = {"context_length": 8, "vocab_size": 30, "width": 16, "heads": 2, "layers": 3}
@@ -72,6 +74,26 @@ def test_the_parts_of_other_image_towers(vision_cfg: dict[str, Any], blocks: int
     assert f"visual.{head}" in parts.head, parts.head
     everything = [name for layer in parts.layers for name in layer]
     assert sorted(everything) == sorted(name for name, _ in model.named_parameters() if name.startswith("visual."))
+
+
+@pytest.mark.parametrize(
+    ("kind", "blocks", "stem"),
+    [
+        ("bert", 2, "embeddings.word_embeddings"),
+        ("albert", 1, "encoder.embedding_hidden_mapping_in"),  # all layers are one
+        ("mpnet", 2, "encoder.relative_attention_bias"),  # every layer's
+    ],
+)
+def test_the_parts_of_text_encoders_of_transformers(kind: str, blocks: int, stem: str) -> None:
+    pytest.importorskip("transformers")
+    config = {"model_type": kind, "vocab_size": 30, "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2}
+    config |= {"intermediate_size": 16, "max_position_embeddings": 20, "pad_token_id": 0}
+    text = TextSpec(context_length=8, pad_id=0, pad_to_context=False, attention_mask=True)
+    model = TwoTowers(nn.Identity(), build_transformers_text({"config": config}, 8, text), pad_id=0, masked=True)
+    parts = parts_of(model)["text"]
+    assert len(parts.blocks) == blocks
+    assert f"text.encoder.{stem}.weight" in parts.stem
+    assert parts.head == ("text.head.0.weight",)
 
 
 PARTS = Parts(("a.embed",), (("a.blocks.0.w",), ("a.blocks.1.w",)), ("a.norm", "a.residual.weight"))
