@@ -13,7 +13,7 @@ from pydantic import BaseModel, ValidationError
 
 from twinlens.training.config_layers import relative_to, with_settings
 from twinlens.training.errors import ConfigError
-from twinlens.training.known_keys import perhaps_key
+from twinlens.training.known_keys import perhaps_key, without_tags
 from twinlens.training.sections.augment import PairAugmentConfig
 from twinlens.training.sections.data import SOURCES, DataConfig
 from twinlens.training.sections.frozen import Frozen
@@ -103,9 +103,10 @@ def one_line(error: ValidationError, model: type[BaseModel], *, prefix: str = ""
         others: Further keys that there are elsewhere, dotted.
     """
     first = error.errors()[0]
-    # The discriminator of a union is part of the location, but nobody wrote it in the file.
-    parts = [prefix, *(str(part) for part in first["loc"] if part not in {"scenes", "captions"})]
-    where = ".".join(part for part in parts if part)
+    location = [str(part) for part in first["loc"]]
+    unknown = location[-1:] if first["type"] == "extra_forbidden" else []
+    known = without_tags(model, location[: len(location) - len(unknown)])
+    where = ".".join(part for part in (prefix, *known, *unknown) if part)
     more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
     match first["type"]:
         case "extra_forbidden":

@@ -23,7 +23,7 @@ def perhaps_key(
     """
     *path, key = [str(part) for part in location]
     siblings = _fields(model, path)
-    section = [*([prefix] if prefix else []), *_without_tags(model, path)]
+    section = [*([prefix] if prefix else []), *without_tags(model, path)]
     found = [".".join([*section, name]) for name in near(key, siblings)]
     if not found:
         everywhere = [*(dotted_keys(model) if not prefix else ()), *others]
@@ -53,7 +53,8 @@ def _fields(model: type[BaseModel], path: Sequence[str]) -> list[str]:
     return list(dict.fromkeys(name for each in models for name in each.model_fields))
 
 
-def _without_tags(model: type[BaseModel], path: Sequence[str]) -> list[str]:
+def without_tags(model: type[BaseModel], path: Sequence[str]) -> list[str]:
+    """Of a location, as pydantic tells it, what a person wrote: keys and positions, not which of a union was meant."""
     return [part for index, part in enumerate(path) if part.isdigit() or part in _fields(model, path[:index])]
 
 
