@@ -18,7 +18,7 @@ from twinlens.training.evaluation.bundles.config import RetrievalSection
 from twinlens.training.evaluation.bundles.figures import Histogram, RankCurve, RankCurves, Sheet
 from twinlens.training.evaluation.bundles.guessing import found_by_guessing
 from twinlens.training.evaluation.bundles.results import Measure, SetResult
-from twinlens.training.evaluation.bundles.usable import Usable, limited, set_name, taken, with_vectors
+from twinlens.training.evaluation.bundles.usable import Usable, limited, set_name, taken, twins, with_vectors
 from twinlens.training.evaluation.bundles.vectors_once import VectorsOnce
 from twinlens.training.evaluation.held_out_pairs import rank_measures, space_measures
 from twinlens.training.export.variants.calibration import CAPTIONS
@@ -76,6 +76,8 @@ def measure_retrieval(
         raise DataError(f"{section.path} has {len(images)} usable picture(s), and retrieval needs at least two{why}")
     used = [row for row, is_used in zip(rows, kept, strict=True) if is_used]
     usable.notes.extend(_repeated(used))
+    if alike := twins(images):
+        usable.notes.append(f"{alike:,} picture(s) look like another to the model, and cannot be told from it")
     text_ranks, image_ranks = retrieval_ranks(images, texts, owners)
     own, strangers = _cosines(images, texts, owners)
     name = set_name(section)

@@ -23,6 +23,8 @@ SHARE_KEY = "max_unreadable_share (--max-unreadable-share)"
 T = TypeVar("T")
 
 _SHOWN = 80
+# The towers round what comes in different batches differently, by less than this.
+_SAME_DIGITS = 5
 
 
 def need_towers(model: EvaluatedModel, path: Path, *, text: bool) -> None:
@@ -126,3 +128,8 @@ def with_vectors(*rows_nd: NDArray[np.float32]) -> NDArray[np.bool_]:
     """Which rows have a vector in every one of some arrays, each of shape (n, d) or (n, k, d)."""
     usable = [np.isfinite(rows.reshape(len(rows), -1)).all(axis=1) for rows in rows_nd]
     return np.asarray(np.logical_and.reduce(usable))
+
+
+def twins(vector_nd: NDArray[np.floating]) -> int:
+    """How many vectors are those of an earlier row, but for rounding: of a copy of a picture, or of Cat and cat."""
+    return len(vector_nd) - len(np.unique(np.round(vector_nd, _SAME_DIGITS), axis=0))

@@ -20,7 +20,15 @@ from twinlens.training.errors import ConfigError
 from twinlens.training.evaluation.bundles.config import ZeroShotSection
 from twinlens.training.evaluation.bundles.figures import Bars, Confusion, Figure, Sheet
 from twinlens.training.evaluation.bundles.results import Measure, SetResult
-from twinlens.training.evaluation.bundles.usable import Usable, limited, set_name, shown_text, taken, with_vectors
+from twinlens.training.evaluation.bundles.usable import (
+    Usable,
+    limited,
+    set_name,
+    shown_text,
+    taken,
+    twins,
+    with_vectors,
+)
 from twinlens.training.evaluation.bundles.vectors_once import VectorsOnce
 from twinlens.training.evaluation.held_out_pairs import spread_measures
 from twinlens.training.evaluation.knn import accuracy, knn_votes
@@ -112,7 +120,10 @@ def measure_zero_shot(
     details: dict[str, Any] = {"classes_by_name": list(classes), "templates": {}}
     name = set_name(section)
     for each in prompts:
-        scored = zero_shot(images, labels, _class_vectors(usable, each, classes))
+        class_cd = _class_vectors(usable, each, classes)
+        if alike := twins(class_cd):
+            usable.notes.append(f"{alike:,} class(es) read like another to the model, and cannot be told from it")
+        scored = zero_shot(images, labels, class_cd)
         measures += _measures(each, scored, len(classes))
         details["templates"][each.name] = _details(each, scored, classes)
         figures += _figures(f"{name}, {each.name}", scored, classes)

@@ -158,6 +158,16 @@ def test_sets_of_one_name_are_told_apart(fake_encoder: FakeEncoder, tmp_path: Pa
     assert [each.name for each in found.sets] == [f"{tmp_path.name} (1)", f"{tmp_path.name} (2)", "mine"]
 
 
+def test_copies_of_a_picture_are_told(fake_encoder: FakeEncoder, tmp_path: Path) -> None:
+    captions = write_captions(tmp_path)
+    (tmp_path / "copy.png").write_bytes((tmp_path / "red.png").read_bytes())
+    with captions.open("a") as file:
+        file.write('{"image": "copy.png", "caption": "red again"}\n')
+    (result,) = measured(fake_encoder, retrieval=[{"path": captions}]).sets
+    assert any("1 picture(s) look like another" in note for note in result.notes)
+    assert result.value("text_to_image_r1") == pytest.approx(14 / 17)
+
+
 @pytest.mark.parametrize(
     ("rows", "message"),
     [

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tests.support.fake_encoder import FakeEncoder
-from tests.support.pictures import COLOURS
+from tests.support.pictures import COLOURS, solid
 from tests.training.evaluation.bundles.coloured import write_classes, write_pictures, write_rows
 from twinlens.training.data.errors import DataError
 from twinlens.training.evaluation.bundles.bundle_embedder import BundleEmbedder
@@ -137,3 +137,12 @@ def test_classes_that_were_confused_are_shown(fake_encoder: FakeEncoder, tmp_pat
     assert title == "green → red (1)"
     assert picture.read() == (tmp_path / "green" / "wrong.png").read_bytes()
     assert told == "green/wrong.png"
+
+
+def test_classes_that_read_alike_are_told(fake_encoder: FakeEncoder, tmp_path: Path) -> None:
+    folder = write_classes(tmp_path / "classes", ["red", "green"])
+    (folder / "RED").mkdir()
+    (folder / "RED" / "0.png").write_bytes(solid("red"))
+    result = measured(fake_encoder, path=folder, templates=["plain", "photo"])
+    assert result.value("plain/mean_per_class") == pytest.approx(1 / 3)
+    assert result.notes == ("1 class(es) read like another to the model, and cannot be told from it",)
