@@ -44,7 +44,7 @@ def adamw(
     Raises:
         ConfigError: if nothing is left to be trained.
     """
-    # First those at the full rate, which is what a run reports: the scale is always among them.
+    # First those at the full rate: the scale is always among them.
     by_rate: dict[float, list[nn.Parameter]] = {1.0: []}
     for name, parameter in module.named_parameters():
         if parameter.requires_grad:

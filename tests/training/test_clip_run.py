@@ -126,6 +126,24 @@ def test_a_run_that_is_cut_goes_on_with_average_skipped_steps_and_scale_of_the_l
 
 
 @pytest.mark.usefixtures("broken_batches")
+def test_a_skipped_step_moves_neither_weights_nor_average(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before: list[dict[str, Tensor]] = []
+    step = Clip.training_step
+
+    def watched(self: Clip, batch: Batch, batch_idx: int) -> dict[str, Tensor]:
+        before.append({name: value.clone() for name, value in self.state_dict().items()})
+        return step(self, batch, batch_idx)
+
+    monkeypatch.setattr(Clip, "training_step", watched)
+    run(config(steps=4, ema_decay=0.5, state_every=0), tmp_path / "run")
+    for name in ("towers.model.text_projection", "average.network.model.text_projection"):
+        first, second, third, fourth = (state[name] for state in before)
+        assert not torch.equal(first, second), name
+        assert torch.equal(second, third), name  # the second step is broken
+        assert not torch.equal(third, fourth), name
+
+
+@pytest.mark.usefixtures("broken_batches")
 def test_more_skipped_steps_than_allowed_end_the_run_in_a_line(tmp_path: Path) -> None:
     with pytest.raises(TrainingError, match=r"^the loss is nan at step 5: .*\(2 such step\(s\) so far; train.max_skip"):
         run(config(steps=6, max_skipped=1), tmp_path / "run")

@@ -136,7 +136,9 @@ class Clip(pl.LightningModule):
         """A step, then the temperature back into its bounds, then the average after the weights."""
         super().optimizer_step(*args, **kwargs)
         self.towers.clamp_scale()
-        if self.average is not None and self._ema_decay is not None:
+        # Of a step that was skipped there is nothing to follow: see `StepGuard`, which leaves no gradients then.
+        moved = any(parameter.grad is not None for parameter in self.towers.parameters())
+        if self.average is not None and self._ema_decay is not None and moved:
             self.average.follow(self.towers, warmed_up_momentum(self._ema_decay, self.global_step))
 
     def trained(self) -> DualEncoder:
