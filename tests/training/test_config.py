@@ -102,6 +102,11 @@ def test_the_digest_follows_the_values_not_the_layout(tmp_path: Path) -> None:
         ('[data]\nsource = "folder"\npath = "a"\ntemplates = 5\n', r": data\.templates: .*found 5"),
         ('[data]\nsource = "shards"\npath = "a"\nstreming = true\n', r"key data\.streming; perhaps data\.streaming"),
         (MINIMAL + '[hard_negatives]\nmanifest = "m"\ntexts_per_anchor = 0\n', "are all 0"),
+        (
+            MINIMAL + '[hard_negatives]\nmanifest = "m"\ntexts_per_anchor = 0\npairs_per_anchor = 1\nweight = 2.0\n',
+            "confined and weight are for negatives that are nothing else",
+        ),
+        (MINIMAL + "[hard_negatives]\nwrong_captions_per_anchor = 1\nwindow = 0.5\n", "window is for mined negatives"),
     ],
 )
 def test_mistakes_are_told_in_one_line_that_names_the_key(tmp_path: Path, text: str, message: str) -> None:

@@ -58,6 +58,11 @@ class HardNegativesConfig(Frozen):
             raise ValueError(f"{mined[0]} needs a manifest (write one with `twinlens mine`)")
         if not mined and not self.wrong_captions_per_anchor:
             raise ValueError(f"{', '.join(_MINED)} and wrong_captions_per_anchor are all 0")
+        extras = [self.texts_per_anchor, self.images_per_anchor, self.wrong_captions_per_anchor]
+        if (self.confined or self.weight != 1) and not any(extras):
+            raise ValueError("confined and weight are for negatives that are nothing else: pairs_per_anchor draws none")
+        if self.window < 1 and not mined:
+            raise ValueError("window is for mined negatives: those that the data calls wrong have no scores")
         if self.window == 1 and (self.hardness_start, self.hardness_end) != (1, 1):
             raise ValueError("hardness_start and hardness_end move a window below 1: set window, for example to 0.25")
         return self
