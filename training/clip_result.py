@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -35,13 +36,13 @@ class TrainResult:
     interpolated: dict[str, float] = field(default_factory=dict)
 
     def summary(self) -> dict[str, Any]:
-        """For scripts."""
+        """For scripts; what is not finite (the loss of a step that was skipped) is null, for JSON has no word for it."""
         summary: dict[str, Any] = {
             "checkpoint": str(self.checkpoint),
             "pairs": self.pairs,
             "unreadable": self.unreadable,
             "unknown_mined_rows": self.unknown_mined_rows,
-            "metrics": self.last,
+            "metrics": {name: value if math.isfinite(value) else None for name, value in self.last.items()},
         }
         more = {"best": self.best, "interpolated": self.interpolated}
         return {**summary, **{name: row for name, row in more.items() if row}}
