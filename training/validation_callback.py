@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ from torch import nn
 from twinlens.training.csv_rows import append_row
 from twinlens.training.methods.clip import Clip
 from twinlens.training.progress import Report
+from twinlens.training.training_clock import TrainingClock
 
 
 @dataclass(frozen=True)
@@ -68,24 +68,22 @@ class ValidationCallback(pl.Callback):
         self._steps = steps
         self._save_best = save_best
         self._told = told
-        self._start_s = time.perf_counter()
-        self._looking_s = 0.0
-        self._resumed_s = 0.0
+        self._clock = TrainingClock()
         self.last: dict[str, float] = {}
         self.best: dict[str, float] = {}
 
     def state_dict(self) -> dict[str, Any]:
         """The seconds of training so far, and what is best, so that a run that goes on does so from there."""
-        return {"seconds": self._seconds(time.perf_counter()), "last": self.last, "best": self.best}
+        return {"seconds": self._clock.seconds, "last": self.last, "best": self.best}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Takes them up again."""
-        self._resumed_s = float(state_dict["seconds"])
+        self._clock.resume(float(state_dict["seconds"]))
         self.last, self.best = dict(state_dict["last"]), dict(state_dict["best"])
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """A look at what the run starts from."""
-        self._start_s, self._looking_s = time.perf_counter(), 0.0
+        self._clock.start()
         if trainer.global_step == 0:
             self._look(trainer, pl_module)
 
@@ -115,21 +113,17 @@ class ValidationCallback(pl.Callback):
         if not trainer.is_global_zero:  # the others wait for it at their next step
             return
         assert isinstance(pl_module, Clip)  # noqa: S101 - for the type checker
-        began_s = time.perf_counter()
-        step, seconds = trainer.global_step, self._seconds(began_s)
-        measures = self.measure(pl_module)
-        self.last = {"step": float(step), "seconds": seconds, **measures}
-        append_row(self._path, self.last)
-        self._told(step, measures)
-        best_by = self._validation.best_by
-        # What a run starts from is no result of it.
-        if step > 0 and measures[best_by] > self.best.get(best_by, -math.inf):
-            self.best = self.last
-            self._save_best(pl_module, self.last)
-        self._looking_s += time.perf_counter() - began_s
-
-    def _seconds(self, now_s: float) -> float:
-        return self._resumed_s + now_s - self._start_s - self._looking_s
+        step, seconds = trainer.global_step, self._clock.seconds
+        with self._clock.stopped():
+            measures = self.measure(pl_module)
+            self.last = {"step": float(step), "seconds": seconds, **measures}
+            append_row(self._path, self.last)
+            self._told(step, measures)
+            best_by = self._validation.best_by
+            # What a run starts from is no result of it.
+            if step > 0 and measures[best_by] > self.best.get(best_by, -math.inf):
+                self.best = self.last
+                self._save_best(pl_module, self.last)
 
 
 @contextmanager

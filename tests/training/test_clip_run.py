@@ -3,12 +3,7 @@
 from __future__ import annotations
 
 import csv
-import os
 import resource
-import signal
-import subprocess
-import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from importlib import import_module, util
@@ -19,6 +14,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from tests.support.killed_run import train_whole_and_killed
 from tests.training.conftest import TINY_TOWERS
 from twinlens.training import event_files
 from twinlens.training.checkpoint import load_checkpoint
@@ -273,24 +269,6 @@ def test_a_killed_command_is_resumed_by_the_command(tmp_path: Path) -> None:
         "text_cfg = { context_length = 24, width = 32, heads = 2, layers = 1 }\n"
         "[train]\nsteps = 40\nbatch_size = 8\nstate_every = 1\nlog_every = 1\nema_decay = 0.9\n"
     )
-
-    def twinlens(*arguments: str) -> subprocess.Popen[str]:
-        command = [sys.executable, "-m", "twinlens", "train", "clip", *arguments]
-        return subprocess.Popen(command, cwd=tmp_path, text=True, stderr=subprocess.PIPE, env=os.environ)
-
-    whole = twinlens("clip.toml", "--out", "whole")
-    assert whole.communicate()[1] is not None
-    assert whole.returncode == 0
-    cut = twinlens("clip.toml", "--out", "cut")
-    assert cut.stderr is not None
-    while not (tmp_path / "cut/state.pt").exists():
-        assert cut.poll() is None, cut.stderr.read()
-        time.sleep(0.01)
-    cut.send_signal(signal.SIGKILL)
-    cut.communicate()
-    assert not (tmp_path / "cut/checkpoint.pt").exists()
-    resumed = twinlens("--out", "cut", "--resume")
-    told = resumed.communicate()[1]
-    assert resumed.returncode == 0, told
+    train_whole_and_killed("clip", ["clip.toml"], tmp_path)
     assert same(tmp_path / "cut", tmp_path / "whole")
     assert rows(tmp_path / "cut") == rows(tmp_path / "whole")

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import csv
-import os
-import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 
 import pytest
 import torch
 
 from tests.support.drawn_pictures import write_classes
+from tests.support.killed_run import train_whole_and_killed
 from tests.support.small_image_runs import Reports, small_run
 from twinlens.training.errors import CheckpointError, ConfigError, TrainingRoomError
 from twinlens.training.image_checkpoint import load_image_checkpoint
@@ -167,25 +163,7 @@ def test_a_killed_command_is_resumed_by_the_command(pictures: Path, tmp_path: Pa
     settings = ("augment.size=32", "train.batch_size=8", "train.steps=120", "train.state_every=1", "train.log_every=1")
     small = ("model.stem=cifar_stride2", "model.arguments={layers = [1, 1, 1, 1], channels = [8, 8, 16, 16]}")
     options = [part for setting in (*settings, *small) for part in ("--set", setting)]
-
-    def twinlens(*arguments: str) -> subprocess.Popen[str]:
-        command = [sys.executable, "-m", "twinlens", "train", "simclr", *arguments]
-        return subprocess.Popen(command, cwd=tmp_path, text=True, stderr=subprocess.PIPE, env=os.environ)
-
-    whole = twinlens("--images", str(pictures), "--out", "whole", *options)
-    assert whole.communicate()[1] is not None
-    assert whole.returncode == 0
-    cut = twinlens("--images", str(pictures), "--out", "cut", *options)
-    assert cut.stderr is not None
-    while not (tmp_path / "cut/state.pt").exists():
-        assert cut.poll() is None, cut.stderr.read()
-        time.sleep(0.01)
-    cut.send_signal(signal.SIGKILL)
-    cut.communicate()
-    assert not (tmp_path / "cut/checkpoint.pt").exists()
-    resumed = twinlens("--out", "cut", "--resume")
-    told = resumed.communicate()[1]
-    assert resumed.returncode == 0, told
+    train_whole_and_killed("simclr", ["--images", str(pictures), *options], tmp_path)
     expected, found = weights(tmp_path / "whole/checkpoint.pt"), weights(tmp_path / "cut/checkpoint.pt")
     assert all(torch.equal(found[name], value) for name, value in expected.items())
     assert rows(tmp_path / "cut/metrics.csv") == rows(tmp_path / "whole/metrics.csv")

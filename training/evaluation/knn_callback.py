@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ from twinlens.training.data.picture_set import PictureSet
 from twinlens.training.evaluation.features import embed_pictures
 from twinlens.training.evaluation.knn import accuracy, knn_votes
 from twinlens.training.evaluation.labelled import Labelled, labelled, stratified
+from twinlens.training.training_clock import TrainingClock
 
 # Rows that the rank is taken of: enough for any width of features, and the decomposition stays under a second.
 _RANK_ROWS = 2048
@@ -72,54 +72,48 @@ class KnnCallback(pl.Callback):
         self._steps = steps
         self._k = k
         self._temperature = temperature
-        self._start_s = time.perf_counter()
-        self._looking_s = 0.0
-        self._resumed_s = 0.0
+        self._clock = TrainingClock()
         self.last: dict[str, float] = {}
 
     def look(self, backbone: nn.Module, step: int) -> dict[str, float]:
         """Measures the backbone as it is, writes the row, and returns it."""
-        began_s = time.perf_counter()
-        seconds = self._seconds(began_s)
-        bank = embed_pictures(backbone, self._bank.pixels_nhwc, self._preprocess)
-        bank_labels = torch.from_numpy(self._bank.labels)
-        test, test_labels = bank, bank_labels
-        if self._test is not None:
-            test = embed_pictures(backbone, self._test.pixels_nhwc, self._preprocess)
-            test_labels = torch.from_numpy(self._test.labels)
-        votes = knn_votes(
-            test,
-            bank,
-            bank_labels,
-            len(self._bank.classes),
-            k=self._k,
-            temperature=self._temperature,
-            leave_one_out=self._test is None,
-        )
-        self.last = {
-            "step": float(step),
-            "seconds": seconds,
-            "knn_accuracy": accuracy(votes, test_labels),
-            **feature_measures(test),
-        }
-        append_row(self._path, self.last)
-        self._looking_s += time.perf_counter() - began_s
+        seconds = self._clock.seconds
+        with self._clock.stopped():
+            bank = embed_pictures(backbone, self._bank.pixels_nhwc, self._preprocess)
+            bank_labels = torch.from_numpy(self._bank.labels)
+            test, test_labels = bank, bank_labels
+            if self._test is not None:
+                test = embed_pictures(backbone, self._test.pixels_nhwc, self._preprocess)
+                test_labels = torch.from_numpy(self._test.labels)
+            votes = knn_votes(
+                test,
+                bank,
+                bank_labels,
+                len(self._bank.classes),
+                k=self._k,
+                temperature=self._temperature,
+                leave_one_out=self._test is None,
+            )
+            self.last = {
+                "step": float(step),
+                "seconds": seconds,
+                "knn_accuracy": accuracy(votes, test_labels),
+                **feature_measures(test),
+            }
+            append_row(self._path, self.last)
         return self.last
-
-    def _seconds(self, now_s: float) -> float:
-        return self._resumed_s + now_s - self._start_s - self._looking_s
 
     def state_dict(self) -> dict[str, Any]:
         """The seconds of training so far, so that a run that goes on counts on."""
-        return {"seconds": self._seconds(time.perf_counter())}
+        return {"seconds": self._clock.seconds}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Takes them up again."""
-        self._resumed_s = float(state_dict["seconds"])
+        self._clock.resume(float(state_dict["seconds"]))
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """The clock starts; a look at the untrained encoder shows what training adds."""
-        self._start_s, self._looking_s = time.perf_counter(), 0.0
+        self._clock.start()
         if trainer.is_global_zero and trainer.global_step == 0 and self._every:
             self._look(pl_module, 0)
 
