@@ -41,6 +41,7 @@ from twinlens.training.run_records import PACKAGES, write_records
 from twinlens.training.run_state import RunIdentity, read_state
 from twinlens.training.sections.data import ShardsData, balance_power
 from twinlens.training.start import Parent, Scratch, start_of
+from twinlens.training.towers.unused import rest_unused
 from twinlens.training.tuning.locked_features import known_features, with_features
 from twinlens.training.tuning.locks import Locks
 from twinlens.training.tuning.prepare import prepare
@@ -119,6 +120,8 @@ def prepare_clip(config: TrainConfig, out: Path, ranks: Ranks, say: Say, *, resu
     log_scale, bias = starting_scale(config.loss)
     spec, model = start.build(raw.captions if start.learns_words else (), log_scale=log_scale, bias=bias)
     spec = prepare(spec, model, config.tuning)
+    if ranks.world_size > 1:
+        rest_unused(model, spec.preprocess, spec.text)
     locks = Locks(model, config.tuning, steps=run.steps, ranks=ranks)
     identity = RunIdentity(METHOD, config.digest(), raw.digest())
     first_step = read_state(out / STATE_FILE, identity, ranks=ranks.world_size) if resume else 0

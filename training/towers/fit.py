@@ -24,8 +24,7 @@ def check_fit(model: nn.Module, preprocess: PreprocessSpec, text: TextSpec) -> N
         ConfigError: if a tower does not take what it is fed with, or their vectors differ in length.
     """
     towers: Any = model
-    pixels = torch.zeros(2, 3, preprocess.size, preprocess.size)
-    ids = torch.full((2, text.context_length), text.pad_id + 1)  # padding would be left out
+    pixels, ids = blanks(preprocess, text)
     modes = {module: module.training for module in model.modules()}
     model.eval()
     try:
@@ -37,6 +36,12 @@ def check_fit(model: nn.Module, preprocess: PreprocessSpec, text: TextSpec) -> N
             module.training = training
     if image != of_text:
         raise ConfigError(f"the image tower gives vectors of {image} numbers, the text tower of {of_text}")
+
+
+def blanks(preprocess: PreprocessSpec, text: TextSpec) -> tuple[Tensor, Tensor]:
+    """Two pictures, and two rows of ids, of the form that the towers are fed with."""
+    pixels = torch.zeros(2, 3, preprocess.size, preprocess.size)
+    return pixels, torch.full((2, text.context_length), text.pad_id + 1)  # padding would be left out
 
 
 def _dimension(encode: Callable[[Tensor], Any], inputs: Tensor, otherwise: str) -> int:
