@@ -36,7 +36,7 @@ class TrainResult:
     interpolated: dict[str, float] = field(default_factory=dict)
 
     def summary(self) -> dict[str, Any]:
-        """For scripts; what is not finite (the loss of a step that was skipped) is null, for JSON has no word for it."""
+        """For scripts; what is not finite (the loss of a skipped step) is null, for JSON has no word for it."""
         summary: dict[str, Any] = {
             "checkpoint": str(self.checkpoint),
             "pairs": self.pairs,
