@@ -41,7 +41,8 @@ def check_fit(model: nn.Module, preprocess: PreprocessSpec, text: TextSpec) -> N
 def blanks(preprocess: PreprocessSpec, text: TextSpec) -> tuple[Tensor, Tensor]:
     """Two pictures, and two rows of ids, of the form that the towers are fed with."""
     pixels = torch.zeros(2, 3, preprocess.size, preprocess.size)
-    return pixels, torch.full((2, text.context_length), text.pad_id + 1)  # padding would be left out
+    # Padding would be left out, and its id may be the last of the vocabulary.
+    return pixels, torch.full((2, text.context_length), text.pad_id - 1 if text.pad_id else 1)
 
 
 def _dimension(encode: Callable[[Tensor], Any], inputs: Tensor, otherwise: str) -> int:
