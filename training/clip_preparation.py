@@ -44,7 +44,7 @@ from twinlens.training.start import Parent, Scratch, start_of
 from twinlens.training.towers.unused import rest_unused
 from twinlens.training.tuning.locked_features import known_features, with_features
 from twinlens.training.tuning.locks import Locks
-from twinlens.training.tuning.prepare import prepare
+from twinlens.training.tuning.prepare import check_tower, prepare
 from twinlens.training.tuning.rates import learning_rates
 from twinlens.training.validation import Ending, HeldOut, check_validation, held_out, measures_on
 from twinlens.training.validation_callback import Validation
@@ -111,6 +111,7 @@ def prepare_clip(config: TrainConfig, out: Path, ranks: Ranks, say: Say, *, resu
     check_validation(config)
     pl.seed_everything(run.seed, verbose=False)
     start = start_of(config.model)
+    check_tower(start.image_tower, config.tuning)
     hard = config.hard_negatives
     mined = None if hard is None or hard.manifest is None else read_manifest(hard.manifest)
     raw = _read(config, stored_preprocess(config.augment, start.preprocess), out, ranks)

@@ -49,6 +49,15 @@ class Scratch:
         """Whether captions are needed to build it."""
         return self.encoder is None
 
+    def image_tower(self) -> nn.Module:
+        """One as `build` will make it, before there are captions; what is drawn for it is drawn again.
+
+        Raises:
+            ConfigError, CheckpointError: see `build`.
+        """
+        with torch.random.fork_rng(devices=[]):
+            return self.build(("any",))[1].get_submodule("visual")
+
     def build(
         self, captions: Sequence[str], *, log_scale: float = INITIAL_LOG_SCALE, bias: float | None = None
     ) -> tuple[DualEncoderSpec, nn.Module]:
@@ -112,6 +121,10 @@ class Parent:
     def learns_words(self) -> bool:
         """It has its own."""
         return False
+
+    def image_tower(self) -> nn.Module:
+        """The checkpoint's."""
+        return self.model.get_submodule("visual")
 
     @property
     def preprocess(self) -> PreprocessSpec:

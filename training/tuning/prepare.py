@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any
 
 from torch import nn
@@ -11,6 +12,27 @@ from twinlens.training.checkpoint import DualEncoderSpec
 from twinlens.training.errors import ConfigError
 from twinlens.training.sections.tuning import TuningConfig
 from twinlens.training.towers.class_names import ClassNameTower
+
+
+def check_tower(image_tower: Callable[[], nn.Module], config: TuningConfig) -> None:
+    """Refuses what an image tower has no place for; it is left as it is.
+
+    Args:
+        image_tower: Gives it; not called where nothing is to be changed in it.
+        config: What to change.
+
+    Raises:
+        ConfigError: saying what it is for.
+    """
+    if not (config.patch_dropout or config.image_residual):
+        return
+    visual = image_tower()
+    if config.patch_dropout and _patch_dropout(visual, config.patch_dropout) is None:
+        raise ConfigError("tuning.patch_dropout is for Vision Transformers, which see a picture as patches")
+    if config.image_residual and not isinstance(visual, ClassNameTower):
+        raise ConfigError(
+            "tuning.image_residual is for towers that are joined through class names; this one has a projection already"
+        )
 
 
 def prepare(spec: DualEncoderSpec, model: nn.Module, config: TuningConfig) -> DualEncoderSpec:
@@ -28,16 +50,14 @@ def prepare(spec: DualEncoderSpec, model: nn.Module, config: TuningConfig) -> Du
         ConfigError: if its image tower has no place for what is asked.
     """
     visual: Any = model.visual
-    if config.patch_dropout:
-        _drop_patches(visual, config.patch_dropout)
+    check_tower(lambda: visual, config)
+    if config.patch_dropout and (found := _patch_dropout(visual, config.patch_dropout)) is not None:
+        owner, name, dropout = found
+        setattr(owner, name, dropout)
     return _with_residual(spec, visual) if config.image_residual else spec
 
 
-def _with_residual(spec: DualEncoderSpec, visual: Any) -> DualEncoderSpec:
-    if not isinstance(visual, ClassNameTower):
-        raise ConfigError(
-            "tuning.image_residual is for towers that are joined through class names; this one has a projection already"
-        )
+def _with_residual(spec: DualEncoderSpec, visual: ClassNameTower) -> DualEncoderSpec:
     try:
         visual.add_residual()
     except ValueError as error:
@@ -48,15 +68,15 @@ def _with_residual(spec: DualEncoderSpec, visual: Any) -> DualEncoderSpec:
     return dataclasses.replace(spec, model_cfg={**spec.model_cfg, "vision_cfg": vision_cfg})
 
 
-def _drop_patches(visual: Any, share: float) -> None:
+def _patch_dropout(visual: Any, share: float) -> tuple[nn.Module, str, nn.Module] | None:
+    """The module that drops patches, and where it belongs in the tower; None where the tower sees no patches."""
     from open_clip.transformer import PatchDropout, VisionTransformer  # noqa: PLC0415 - seconds
     from timm.layers.patch_dropout import PatchDropout as TimmPatchDropout  # noqa: PLC0415
     from timm.models.vision_transformer import VisionTransformer as TimmVisionTransformer  # noqa: PLC0415
 
     trunk = getattr(getattr(visual, "backbone", visual), "trunk", None)
     if isinstance(visual, VisionTransformer):
-        visual.patch_dropout = PatchDropout(share)
-    elif isinstance(trunk, TimmVisionTransformer):
-        trunk.patch_drop = TimmPatchDropout(share, num_prefix_tokens=trunk.num_prefix_tokens)
-    else:
-        raise ConfigError("tuning.patch_dropout is for Vision Transformers, which see a picture as patches")
+        return visual, "patch_dropout", PatchDropout(share)
+    if isinstance(trunk, TimmVisionTransformer):
+        return trunk, "patch_drop", TimmPatchDropout(share, num_prefix_tokens=trunk.num_prefix_tokens)
+    return None

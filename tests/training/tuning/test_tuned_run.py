@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 import torch
 
-from tests.training.conftest import TINY_TOWERS
+from tests.training.conftest import SIZE, TINY_TOWERS
+from twinlens.training import clip_preparation
 from twinlens.training.checkpoint import load_checkpoint
 from twinlens.training.config import TrainConfig
 from twinlens.training.errors import ConfigError
@@ -58,6 +59,22 @@ def test_rates_reach_the_optimiser(parent: Path, tmp_path: Path) -> None:
     assert (after["ln_final.weight"] - before["ln_final.weight"]).abs().max() > 1e-5
 
 
-def test_what_does_not_fit_the_tower_is_one_line(parent: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("scratch", [False, True])
+def test_what_does_not_fit_the_tower_is_one_line_before_the_data_is_read(
+    parent: Path, tmp_path: Path, scratch: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr(clip_preparation, "load_pairs")
+    model = {"config": TINY_TOWERS} if scratch else {"from_checkpoint": parent}
     with pytest.raises(ConfigError, match="patch_dropout is for Vision Transformers"):
-        run({"from_checkpoint": parent}, tmp_path / "run", {"patch_dropout": 0.5})
+        run(model, tmp_path / "run", {"patch_dropout": 0.5})
+    with pytest.raises(ConfigError, match="image_residual is for towers that are joined through class names"):
+        run(model, tmp_path / "run", {"image_residual": True})
+
+
+def test_looking_at_the_tower_before_draws_no_other_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    vit = {"image_size": SIZE, "layers": 1, "width": 16, "head_width": 8, "patch_size": 16}
+    model = {"config": {**TINY_TOWERS, "vision_cfg": vit}}
+    looked = run(model, tmp_path / "looked", {"patch_dropout": 0.5}, steps=1)
+    monkeypatch.setattr(clip_preparation, "check_tower", lambda *_: None)
+    for name, value in run(model, tmp_path / "not", {"patch_dropout": 0.5}, steps=1).items():
+        assert torch.equal(value, looked[name]), name
