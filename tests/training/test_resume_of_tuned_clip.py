@@ -1,0 +1,60 @@
+"""A fine-tuned run with all that has a state or a schedule of its own, cut in the middle."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from tests.training.conftest import TINY_TOWERS
+from twinlens.training.checkpoint import load_checkpoint
+from twinlens.training.config import TrainConfig
+from twinlens.training.train import train
+
+SCENES = {"source": "scenes", "count": 40, "seed": 3}
+
+
+def config(**sections: Any) -> TrainConfig:
+    run = {"steps": 6, "batch_size": 8, "warmup_steps": 2, "log_every": 1, "state_every": 2}
+    given = {"data": SCENES, "model": {"config": TINY_TOWERS}, **sections}
+    return TrainConfig.model_validate({**given, "train": {**run, **sections.get("train", {})}})
+
+
+def run(settings: TrainConfig, out: Path, cut_at: int | None = None, *, resume: bool = False) -> list[int]:
+    steps: list[int] = []
+
+    def report(step: int, values: dict[str, float]) -> None:
+        if "loss" in values:
+            steps.append(step)
+            if step == cut_at:
+                raise KeyError("cut")
+
+    train(settings, out, report, resume=resume)
+    return steps
+
+
+def test_a_cut_run_ends_where_a_whole_one_does_with_everything_on(tmp_path: Path) -> None:
+    run(config(train={"steps": 2}), tmp_path / "parent")
+    settings = config(
+        model={"from_checkpoint": str(tmp_path / "parent")},
+        train={"ema_decay": 0.8, "chunk_size": 4, "max_gradient_norm": 0.5, "learning_rate": 0.01},
+        augment={},
+        hard_negatives={"wrong_captions_per_anchor": 2, "share_start": 0.3, "confined": True, "weight": 2.0},
+        tuning={"lock_image": True, "lock_text": 0, "unlock_steps": 2, "layer_decay": 0.7},
+        validation={"share": 0.3, "every": 2, "interpolate": True, "interpolation_steps": 2},
+    )
+    run(settings, tmp_path / "whole")
+    with pytest.raises(KeyError):
+        run(settings, tmp_path / "cut", cut_at=5)  # the state is of step 4, behind a lock that opened
+    assert run(settings, tmp_path / "cut", resume=True) == [5, 6]
+    for name in ("checkpoint.pt", "best.pt", "tuned.pt", "unaveraged.pt"):
+        ours, theirs = (load_checkpoint(tmp_path / out / name)[1].state_dict() for out in ("cut", "whole"))
+        assert all(torch.equal(value, theirs[key]) for key, value in ours.items()), name
+    tables = [(tmp_path / out / "interpolation.csv").read_text() for out in ("cut", "whole")]
+    assert tables[0] == tables[1]
+    parent = load_checkpoint(tmp_path / "parent" / "checkpoint.pt")[1].state_dict()
+    tuned = load_checkpoint(tmp_path / "cut" / "tuned.pt")[1].state_dict()
+    assert not torch.equal(tuned["visual.layer4.0.conv1.weight"], parent["visual.layer4.0.conv1.weight"])
+    assert torch.equal(tuned["visual.conv1.weight"], parent["visual.conv1.weight"])
