@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
 
 from twinlens.training.config_layers import relative_to, with_settings
 from twinlens.training.errors import ConfigError
@@ -102,12 +103,11 @@ def one_line(error: ValidationError, model: type[BaseModel], *, prefix: str = ""
         prefix: The section that was checked on its own.
         others: Further keys that there are elsewhere, dotted.
     """
-    first = error.errors()[0]
-    location = [str(part) for part in first["loc"]]
-    unknown = location[-1:] if first["type"] == "extra_forbidden" else []
-    known = without_tags(model, location[: len(location) - len(unknown)])
-    where = ".".join(part for part in (prefix, *known, *unknown) if part)
-    more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
+    found = error.errors()
+    first, where = found[0], _written_key(found[0], model, prefix)
+    # Where a value may have one of several forms, each says why it is not it.
+    of_key = [each for each in found if _written_key(each, model, prefix) == where]
+    more = f" (and {len(found) - len(of_key)} more)" if len(found) > len(of_key) else ""
     match first["type"]:
         case "extra_forbidden":
             return f"unknown key {where}{perhaps_key(model, first['loc'], others, prefix=prefix)}{more}"
@@ -119,8 +119,19 @@ def one_line(error: ValidationError, model: type[BaseModel], *, prefix: str = ""
             return f"{where}.source must be {_listed(SOURCES)}{more}"
         case "value_error":
             return f"{where}: {first['ctx']['error']}{more}"
+        case "tuple_type" | "list_type" if isinstance(first["input"], dict):
+            return f"{where} is a list of tables: write [[{where}]]{more}"
         case _:
-            return f"{where}: {first['msg'][0].lower()}{first['msg'][1:]}, found {first['input']!r}{more}"
+            told, *otherwise = dict.fromkeys(each["msg"] for each in of_key)
+            forms = "".join(f" or {each.removeprefix('Input should be ')}" for each in otherwise)
+            return f"{where}: {told[0].lower()}{told[1:]}{forms}, found {first['input']!r}{more}"
+
+
+def _written_key(found: ErrorDetails, model: type[BaseModel], prefix: str) -> str:
+    location = [str(part) for part in found["loc"]]
+    unknown = location[-1:] if found["type"] == "extra_forbidden" else []
+    known = without_tags(model, location[: len(location) - len(unknown)])
+    return ".".join(part for part in (prefix, *known, *unknown) if part)
 
 
 def _listed(values: Sequence[str]) -> str:

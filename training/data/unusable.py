@@ -1,4 +1,4 @@
-"""How many pictures may turn out to be unusable before a run stops."""
+"""How many pictures, or texts, may turn out to be unusable before a run stops."""
 
 from __future__ import annotations
 
@@ -11,7 +11,13 @@ ALWAYS_ALLOWED = 3
 
 
 def refuse_too_many(
-    unusable: Mapping[str, str], of: int, *, max_share: float, key: str | None = None, in_all: int | None = None
+    unusable: Mapping[str, str],
+    of: int,
+    *,
+    max_share: float,
+    key: str | None = None,
+    in_all: int | None = None,
+    what: str = "pictures",
 ) -> None:
     """Stops where more pictures than allowed are unusable, and always where all are.
 
@@ -21,6 +27,7 @@ def refuse_too_many(
         max_share: So large a share may be unusable, and three pictures whatever the share, unless it is 0.
         key: The setting that allows more; None where there is none.
         in_all: How many pictures there are, where only some were looked at.
+        what: What they are.
 
     Raises:
         DataError: telling how many, the first of them, and what to do.
@@ -34,4 +41,4 @@ def refuse_too_many(
         more = "" if key is None else f", or allow more with {key}"
         told = f", {allowed} at most may be so: remove them{more}"
     looked_at = "" if in_all in {None, of} else f" looked at, out of {in_all},"
-    raise DataError(f"{len(unusable)} of {of} pictures{looked_at} cannot be used{told}; the first is {first}: {reason}")
+    raise DataError(f"{len(unusable)} of {of} {what}{looked_at} cannot be used{told}; the first is {first}: {reason}")

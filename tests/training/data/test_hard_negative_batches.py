@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import dataclasses
 from itertools import islice
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -118,9 +119,16 @@ def test_wrong_captions_that_are_not_there_are_refused(pairs: Pairs) -> None:
 
 def test_a_section_says_how_the_share_grows_over_the_run() -> None:
     section = HardNegativesConfig(
-        wrong_captions_per_anchor=3, confined=True, share_start=0.2, window=0.5, hardness_start=0.1, grown_at=0.25
+        manifest=Path("mined.parquet"),
+        wrong_captions_per_anchor=3,
+        confined=True,
+        share_start=0.2,
+        window=0.5,
+        hardness_start=0.1,
+        grown_at=0.25,
     )
     assert hard_share_of(section, 400) == HardShare(
+        texts_per_anchor=2,
         wrong_texts_per_anchor=3,
         confined=True,
         share_start=0.2,

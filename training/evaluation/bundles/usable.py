@@ -10,9 +10,8 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from twinlens.training.data.errors import DataError
 from twinlens.training.data.listed_pictures import Picture
-from twinlens.training.data.unusable import ALWAYS_ALLOWED, refuse_too_many
+from twinlens.training.data.unusable import refuse_too_many
 from twinlens.training.errors import ConfigError
 from twinlens.training.evaluation.bundles.config import SetSection
 from twinlens.training.evaluation.bundles.embedder import EvaluatedModel
@@ -108,10 +107,7 @@ class Usable:
         found = self.vectors.texts(texts)
         bad = {shown_text(texts[row]): reason for row, reason in found.problems.items()}
         different = len(set(texts))
-        allowed = max(ALWAYS_ALLOWED, int(self.max_share * different + 1e-9)) if self.max_share else 0
-        if bad and (len(bad) > allowed or len(bad) == different):
-            first, reason = next(iter(bad.items()))
-            raise DataError(f"{len(bad)} of {different} texts cannot be used; the first is {first}: {reason}")
+        refuse_too_many(bad, different, max_share=self.max_share, key=SHARE_KEY, what="texts")
         self.problems.update(bad)
         cut = len({texts[row] for row in found.truncated})
         if cut:

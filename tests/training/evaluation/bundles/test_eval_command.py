@@ -166,6 +166,21 @@ def test_wrong_usage_is_one_line(
     assert message in run(tiny_bundle, *options).failed(code)
 
 
+def test_one_set_is_still_a_list_of_tables(run: Run, tiny_bundle: Path, tmp_path: Path) -> None:
+    (tmp_path / "eval.toml").write_text('[zero_shot]\npath = "."\n')
+    told = run(tiny_bundle, "--config", tmp_path / "eval.toml").failed()
+    assert told.rstrip().endswith("zero_shot is a list of tables: write [[zero_shot]]")
+
+
+def test_too_many_texts_that_cannot_be_used_stop_the_run(run: Run, tiny_bundle: Path, tmp_path: Path) -> None:
+    captions = write_captions(tmp_path)
+    rows = captions.read_text(encoding="utf-8").splitlines()
+    nothing = [f'{{"image": "red.png", "caption": "{" " * n}", "id": "n{n}"}}' for n in range(1, 6)]
+    captions.write_text("\n".join([*rows, *nothing]), encoding="utf-8")
+    told = run(tiny_bundle, "--captions", captions).failed()
+    assert re.search(r"5 of \d+ texts cannot be used, 3 at most may be so", told), told
+
+
 def test_what_is_not_there_is_refused_before_torch_is_loaded(tiny_bundle: Path, tmp_path: Path) -> None:
     commands = [
         ["eval", str(tiny_bundle), "--captions", "gone.jsonl"],
