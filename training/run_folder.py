@@ -43,6 +43,8 @@ def run_folder(out: Path, config: Mapping[str, Any], *, resume: bool, first: boo
             _check_content(out, resume=resume)
             if resume:
                 check_same_run(out, config)
+                for half_written in out.glob("*.pt.*.tmp"):  # of checkpoints, by a process that was killed meanwhile
+                    half_written.unlink(missing_ok=True)
             try:
                 yield
             except BaseException:

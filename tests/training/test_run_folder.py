@@ -42,6 +42,14 @@ def test_two_runs_do_not_share_a_folder(tmp_path: Path, resume: bool) -> None:
         pass
 
 
+def test_a_run_that_goes_on_removes_checkpoints_that_a_kill_left_half_written(tmp_path: Path) -> None:
+    out = left(tmp_path / "run", "state.pt", "best.pt", "best.pt.7.tmp", "mine.tmp")
+    with run_folder(out, CONFIG, resume=True):
+        pass
+    assert {path.name for path in out.iterdir()} >= {"state.pt", "best.pt", "mine.tmp"}
+    assert not (out / "best.pt.7.tmp").exists()
+
+
 @pytest.mark.parametrize(
     ("files", "resume", "message"),
     [
