@@ -31,7 +31,8 @@ def perhaps_key(
         for name in everywhere:
             by_last.setdefault(name.rpartition(".")[2], []).append(name)
         found = by_last.get(key) or [name for last in near(key, by_last) for name in by_last[last]]
-    return f"; perhaps {', '.join(found[:3])}" if found else ""
+    # A key that several kinds of a section share is one key.
+    return f"; perhaps {', '.join(list(dict.fromkeys(found))[:3])}" if found else ""
 
 
 def dotted_keys(model: type[BaseModel], prefix: str = "") -> Iterator[str]:

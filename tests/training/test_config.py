@@ -98,6 +98,14 @@ def test_the_digest_follows_the_values_not_the_layout(tmp_path: Path) -> None:
         (MINIMAL + "[train]\nthreads = 1000000\n", "train.threads: .*less than or equal to 1024"),
         (MINIMAL + "[train]\nlearning_rate = 0\n", "train.learning_rate: .*found 0"),
         (MINIMAL + '[train]\nprecision = "fp8"\n', "train.precision: .*found 'fp8'"),
+        (
+            MINIMAL + "[tuning]\nlock_image = -1\n",
+            r"tuning.lock_image: input should be a valid boolean or greater than or equal to 0, found -1$",
+        ),
+        (
+            MINIMAL + '[tuning]\nlock_image = "no"\nlayer_decay = 2\n',
+            r"tuning.lock_image: input should be a valid boolean or a valid integer, found 'no' \(and 1 more\)$",
+        ),
         ('[data]\nsource = "folder"\npath = "a"\nlimit = 0\n', r": data\.limit: .*found 0"),
         ('[data]\nsource = "folder"\npath = "a"\ntemplates = 5\n', r": data\.templates: .*found 5"),
         ('[data]\nsource = "shards"\npath = "a"\nstreming = true\n', r"key data\.streming; perhaps data\.streaming"),

@@ -31,6 +31,7 @@ def test_the_nearest_key_of_the_section_comes_before_those_of_others(
 def test_keys_of_either_kind_of_data_are_known() -> None:
     assert perhaps_key(TrainConfig, ("data", "captions", "caption_colum")).startswith("; perhaps data.caption_column")
     assert perhaps_key(TrainConfig, ("data", "scenes", "cout")) == "; perhaps data.count"
+    assert perhaps_key(TrainConfig, ("loss", "sourc")).startswith("; perhaps data.source, validation.data.source")
     assert {"data.count", "data.caption_column", "hard_negatives.manifest"} <= set(dotted_keys(TrainConfig))
 
 
