@@ -50,4 +50,6 @@ class ValidationConfig(Frozen):
         changed = [key for key in sorted(own) if getattr(self, key) != type(self).model_fields[key].default]
         if changed and not self.interpolate:
             raise ValueError(f"{changed[0]} is for interpolate = true")
+        if "max_forgotten" in changed and self.forgetting is None:
+            raise ValueError("max_forgotten is of what must not be forgotten: name a source as forgetting")
         return self
