@@ -96,6 +96,7 @@ class ShardStream:
         self._folder = folder
         self._rank = rank
         self._world_size = world_size
+        self._of = -(-world_size // len(names))
         self._counts: dict[ShardPart, int] = {}
         self.problems: dict[str, str] = {}
         weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
@@ -133,10 +134,14 @@ class ShardStream:
         """How many samples the shards have that were read so far."""
         return sum(self._counts.values())
 
+    @property
+    def total(self) -> int | None:
+        """How many samples all shards have; None before each of them was read."""
+        return self.known if len(self._counts) == len(self._names) * self._of else None
+
     def parts(self, number: int) -> list[ShardPart]:
         """What this rank reads in an epoch, in order."""
-        of = -(-self._world_size // len(self._names))
-        parts = [ShardPart(name, index, of) for name in self._names for index in range(of)]
+        parts = [ShardPart(name, index, self._of) for name in self._names for index in range(self._of)]
         order = np.random.default_rng((self._seed, number, 0)).permutation(len(parts))
         return [parts[place] for place in order[self._rank :: self._world_size]]
 

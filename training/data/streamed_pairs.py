@@ -40,10 +40,10 @@ _PATIENCE = 1000
 class StreamedPairs(IterableDataset[Batch]):
     """Batches of constant size, endless; batch i is a function of the seed and the shards.
 
-    Each rank reads its own samples, of which it gives the same number to each batch. A sample that cannot be read is
-    counted and named once, and the next one that can takes its place (and comes in its own place again). Which pairs
-    are equals is known within the batch of all ranks: those of equal pictures, equal captions, and those that a third
-    one of the batch connects.
+    Each rank reads its own samples, of which it gives the same number to each batch; where its epoch is short, it goes
+    on with the next one. A sample that cannot be read is counted and named once, and the next one that can takes its
+    place (and comes in its own place again). Which pairs are equals is known within the batch of all ranks: those of
+    equal pictures, equal captions, and those that a third one of the batch connects.
     """
 
     def __init__(
@@ -93,6 +93,7 @@ class StreamedPairs(IterableDataset[Batch]):
         self._weighted = weighted
         self._unreadable: dict[str, str] = {}
         self._read = 0
+        self._allowed = 0  # so many unreadable ones were looked at and allowed, of fewer samples
         self._ahead: Generator[_Decoded | _Broken, None, None] | None = None
 
     @property
@@ -148,16 +149,12 @@ class StreamedPairs(IterableDataset[Batch]):
             number, skip = number + 1, 0
 
     def _enough(self, epoch: int) -> int:
-        """How many samples an epoch has, which are more than this rank's part of a batch."""
-        count = self._stream.count(epoch)
-        if count < self._own:
+        """How many samples an epoch of this rank has; those of all ranks together fill a batch."""
+        count, total = self._stream.count(epoch), self._stream.total
+        if total is not None and total < self._batch_size:
             problems = self._stream.problems
-            refuse_too_many(problems, len(problems) + count, max_share=self._max_unreadable_share, key=_KEY)
-            whose = "" if self._own == self._batch_size else f" on {self._batch_size // self._own} processes"
-            raise DataError(
-                f"batch_size {self._batch_size} is larger than the data{whose}: an epoch has {count} pairs"
-                + (f" for process {self._rank}" if whose else "")
-            )
+            refuse_too_many(problems, len(problems) + total, max_share=self._max_unreadable_share, key=_KEY)
+            raise DataError(f"batch_size {self._batch_size} is larger than the data: an epoch has {total} pairs")
         return count
 
     def _decode(self, sample: StreamedSample) -> _Decoded | _Broken:
@@ -177,9 +174,13 @@ class StreamedPairs(IterableDataset[Batch]):
         return _Decoded(pixels, tokens, keys, sample.weight)
 
     def _refuse_too_many(self, *, whatever: bool = False) -> None:
+        count = len(self._stream.problems) + len(self._unreadable)
+        if count == self._allowed and not whatever:
+            return
         unreadable = self.unreadable
         of = len(unreadable) if whatever else max(self._read, self._own) + len(self._stream.problems) + 1
         refuse_too_many(unreadable, of, max_share=self._max_unreadable_share, key=_KEY)
+        self._allowed = count
 
     def _batch(self, samples: Sequence[_Decoded], number: int) -> Batch:
         own = torch.tensor([sample.keys for sample in samples])

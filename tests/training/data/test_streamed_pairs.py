@@ -135,6 +135,22 @@ def test_ranks_share_the_samples_of_an_epoch_also_where_there_are_more_of_them_t
         assert seen == Counter({f"number {k}": 1 for k in range(24)})
 
 
+def test_a_rank_whose_shard_is_short_goes_on_with_its_next_epoch(tmp_path: Path, pairs_of: Any) -> None:
+    """As the last shard of most sets is."""
+    for name, rows in {"0": range(1, 21), "1": range(21, 24)}.items():
+        write_shard(
+            tmp_path / f"shards/{name}.tar",
+            {f"{k}{end}": data for k in rows for end, data in ((".png", png(k)), (".txt", b"%d" % k))},
+        )
+    seen: Counter[int] = Counter()
+    for rank in range(2):
+        options = {"rank": rank, "world_size": 2, "gather": lambda own: torch.cat([own, own])}
+        batches = drawn(pairs_of(tmp_path / "shards", 16, **options), 200)
+        assert drawn(pairs_of(tmp_path / "shards", 16, start=9, **options), 2) == batches[9:11]
+        seen.update(flat(batches))
+    assert seen.keys() == set(range(1, 24))
+
+
 def test_equals_are_known_among_the_pairs_of_all_ranks(tmp_path: Path, pairs_of: Any) -> None:
     members: dict[str, bytes] = {}
     for k, (picture, caption) in enumerate(
@@ -244,10 +260,8 @@ def test_several_captions_of_a_picture_take_turns(tmp_path: Path, pairs_of: Any)
 def test_data_that_cannot_fill_a_batch_is_refused(folder: Path, tmp_path: Path, pairs_of: Any) -> None:
     with pytest.raises(DataError, match=r"batch_size 25 is larger than the data: an epoch has 24 pairs"):
         next(iter(pairs_of(folder, 25)))
-    with pytest.raises(
-        DataError, match=r"is larger than the data on 2 processes: an epoch has \d+ pairs for process 1"
-    ):
-        drawn(pairs_of(folder, 48, rank=1, world_size=2), 2)
+    with pytest.raises(DataError, match=r"batch_size 48 is larger than the data: an epoch has 24 pairs"):
+        drawn(pairs_of(folder, 48, rank=1, world_size=2), 4)
     with pytest.raises(DataError, match="at least 2"):
         pairs_of(folder, 1)
     with pytest.raises(DataError, match="not a multiple of the 2 processes"):
