@@ -8,6 +8,7 @@ from typing import Any
 import pytorch_lightning as pl
 from torch import nn
 
+from twinlens.training.errors import ConfigError
 from twinlens.training.ranks import ALONE, Ranks
 from twinlens.training.sections.tuning import Lock, TuningConfig
 from twinlens.training.tuning.blocks import locked_names, parts_of
@@ -28,10 +29,15 @@ class Locks(pl.Callback):
             config: What to lock.
             steps: Of the run.
             ranks: The processes that share each batch.
+
+        Raises:
+            ConfigError: if a tower has no blocks, or fewer than are to be left open.
         """
         self._config = config
         self._model = model
         self._parts = parts_of(model)
+        for tower, lock in (("image", config.lock_image), ("text", config.lock_text)):
+            _check_number(tower, lock, len(self._parts[tower].blocks))
         # Some models hold parameters that nobody trains, such as fixed positions.
         self._trained = {name: each for name, each in model.named_parameters() if each.requires_grad}
         self._alone = ranks.world_size == 1
@@ -85,6 +91,17 @@ class Locks(pl.Callback):
     def _take_gradients(self, names: set[str], *, take: bool) -> None:
         for name in names & self._trained.keys():
             self._trained[name].requires_grad_(take)
+
+
+def _check_number(tower: str, lock: Lock, blocks: int) -> None:
+    if isinstance(lock, bool):
+        return
+    if not blocks:
+        raise ConfigError(f"tuning.lock_{tower}: the tower has no blocks that we can tell apart; lock it whole, or not")
+    if lock > blocks:
+        raise ConfigError(
+            f"tuning.lock_{tower}: {lock} blocks are more than the {blocks} there are: nothing would be locked"
+        )
 
 
 def _after(lock: Lock, opened: int) -> Lock:

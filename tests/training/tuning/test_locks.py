@@ -8,8 +8,10 @@ import torch
 from torch import Tensor, nn
 
 from twinlens.training.checkpoint import DualEncoderSpec, build_model
+from twinlens.training.errors import ConfigError
 from twinlens.training.ranks import Ranks
 from twinlens.training.sections.tuning import TuningConfig
+from twinlens.training.towers.two_towers import TwoTowers
 from twinlens.training.tuning.locks import Locks
 
 STEPS = 10
@@ -144,3 +146,13 @@ def test_parameters_that_nobody_trains_stay_so_when_their_part_opens(model: Any)
 def test_settings_that_make_no_sense_are_refused(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         TuningConfig(**settings)
+
+
+def test_a_number_that_locks_nothing_is_refused(model: Any) -> None:
+    Locks(model, TuningConfig(lock_image=4), steps=STEPS)
+    with pytest.raises(
+        ConfigError, match=r"lock_image: 5 blocks are more than the 4 there are: nothing would be locked"
+    ):
+        Locks(model, TuningConfig(lock_image=5), steps=STEPS)
+    with pytest.raises(ConfigError, match=r"lock_text: the tower has no blocks that we can tell apart"):
+        Locks(TwoTowers(nn.Identity(), nn.Linear(2, 2), pad_id=0, masked=False), TuningConfig(lock_text=0), steps=STEPS)
