@@ -79,8 +79,9 @@ class Clip(pl.LightningModule):
 
     def training_step(self, batch: Batch, batch_idx: int) -> dict[str, Tensor]:  # noqa: ARG002 - Lightning's signature
         """One step's losses by name; `loss` is the one to minimise, the others are for the log: see `batch_figures`."""
-        images = self._encoded(self._images, self._shown(batch))
+        # Captions first: how long they are is read from the device, which then has no pictures to finish before.
         texts = self._encoded(self._texts, batch.token_ids_nl)
+        images = self._encoded(self._images, self._shown(batch))
         # Not in bfloat16: it would round a logit of 100 by up to 0.25.
         with torch.autocast(images.device.type, enabled=False):
             features = self._features(images, texts, batch)
