@@ -64,6 +64,10 @@ class ShardStream:
     Shards come in a new order each epoch, and the next sample is drawn from among those that wait in a buffer, which is
     empty between epochs: so an epoch is a function of seed, rank and number. Where there are fewer shards than ranks,
     several ranks take turns with the samples of one.
+
+    Attributes:
+        known: How many samples those parts of shards have that were read so far.
+        problems: What of them cannot be used, and why.
     """
 
     def __init__(
@@ -98,6 +102,7 @@ class ShardStream:
         self._world_size = world_size
         self._of = -(-world_size // len(names))
         self._counts: dict[ShardPart, int] = {}
+        self.known = 0
         self.problems: dict[str, str] = {}
         weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
 
@@ -130,11 +135,6 @@ class ShardStream:
         return sum(self._counts[part] for part in parts)
 
     @property
-    def known(self) -> int:
-        """How many samples the shards have that were read so far."""
-        return sum(self._counts.values())
-
-    @property
     def total(self) -> int | None:
         """How many samples all shards have; None before each of them was read."""
         return self.known if len(self._counts) == len(self._names) * self._of else None
@@ -153,6 +153,7 @@ class ShardStream:
             self.problems = {**self.problems, **found.problems}
             pairs = pair_pictures(found.rows)
             rows = range(part.index, len(pairs.ids), part.of)
+            self.known += len(rows) - self._counts.get(part, 0)
             self._counts[part] = len(rows)
             for row in rows:
                 # Another caption each epoch, and each as often as the others.

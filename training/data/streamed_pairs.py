@@ -69,7 +69,7 @@ class StreamedPairs(IterableDataset[Batch]):
             tokenizer_json: The tokenizer.
             text: How it is used.
             batch_size: In pairs, of all ranks together.
-            max_unreadable_share: See `refuse_too_many`; of what was read until then.
+            max_unreadable_share: See `refuse_too_many`; of what the shards hold that were opened until then.
             start: The number of the first batch to give, from 0.
             rank: Whose part of each batch is given.
             world_size: How many ranks share a batch.
@@ -92,7 +92,6 @@ class StreamedPairs(IterableDataset[Batch]):
         self._gather = gather
         self._weighted = weighted
         self._unreadable: dict[str, str] = {}
-        self._read = 0
         self._allowed = 0  # so many unreadable ones were looked at and allowed, of fewer samples
         self._ahead: Generator[_Decoded | _Broken, None, None] | None = None
 
@@ -133,7 +132,6 @@ class StreamedPairs(IterableDataset[Batch]):
 
     def _counted(self, results: Iterator[_Decoded | _Broken]) -> Iterator[_Decoded | _Broken]:
         for result in results:
-            self._read += 1
             if isinstance(result, _Broken):
                 self._unreadable[result.name] = result.reason
             yield result
@@ -178,7 +176,7 @@ class StreamedPairs(IterableDataset[Batch]):
         if count == self._allowed and not whatever:
             return
         unreadable = self.unreadable
-        of = len(unreadable) if whatever else max(self._read, self._own) + len(self._stream.problems) + 1
+        of = len(unreadable) if whatever else self._stream.known + len(self._stream.problems)
         refuse_too_many(unreadable, of, max_share=self._max_unreadable_share, key=_KEY)
         self._allowed = count
 

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import io
-import tomllib
 from collections import Counter
 from collections.abc import Iterator
 from itertools import chain, islice
@@ -11,7 +10,6 @@ from typing import Any
 import pytest
 import torch
 from PIL import Image
-from pydantic import ValidationError
 
 from tests.support.file_host import file_host
 from tests.support.picture_sources import write_shard
@@ -23,10 +21,7 @@ from twinlens.training.data.errors import DataError
 from twinlens.training.data.pair_shards import ShardFields
 from twinlens.training.data.shard_names import shard_names
 from twinlens.training.data.shard_stream import ShardStream
-from twinlens.training.data.stream_source import StreamSource
 from twinlens.training.data.streamed_pairs import StreamedPairs
-from twinlens.training.ranks import Ranks
-from twinlens.training.sections.data import ShardsData
 
 SPEC = PreprocessSpec(size=16, resize_size=16, mean=(0.5, 0.4, 0.3), std=(0.2, 0.3, 0.4))
 
@@ -215,6 +210,14 @@ def test_too_many_broken_samples_stop_the_run(folder: Path, pairs_of: Any) -> No
         drawn(pairs_of(folder / "0.tar", 2, share=1.0), 30)
 
 
+def test_broken_samples_that_come_first_are_a_share_of_all_that_the_shard_holds(tmp_path: Path, pairs_of: Any) -> None:
+    members = {f"{k}{end}": data for k in range(200) for end, data in ((".png", png(k)), (".txt", b"%d" % k))}
+    write_shard(tmp_path / "x.tar", members | {f"{k}.png": b"no" for k in range(5)})
+    batches = pairs_of(tmp_path / "x.tar", 8, buffer=0, share=0.03)
+    assert flat(drawn(batches, 2)) == [5, 6, 7, *range(8, 13), *range(8, 16)]
+    assert len(batches.unreadable) == 5
+
+
 def test_the_end_of_a_shard_that_is_cut_off_is_counted(folder: Path, pairs_of: Any) -> None:
     shard = folder / "1.tar"
     shard.write_bytes(shard.read_bytes()[:5000])
@@ -269,20 +272,6 @@ def test_data_that_cannot_fill_a_batch_is_refused(folder: Path, tmp_path: Path, 
     write_shard(tmp_path / "empty.tar", {"a.txt": b"a"})
     with pytest.raises(DataError, match=r"1 of 1 pictures cannot be used; the first is empty.tar/a: has no picture"):
         next(iter(pairs_of(tmp_path / "empty.tar", 2)))
-
-
-def test_all_ranks_learn_a_vocabulary_from_the_same_captions(folder: Path, tmp_path: Path) -> None:
-    data = ShardsData(source="shards", path=str(folder), streaming=True)
-    captions = [StreamSource(data, SPEC, seed=0, out=tmp_path, ranks=Ranks(rank, 2, 2)).captions for rank in range(2)]
-    assert captions[0] == captions[1]
-    assert sorted(captions[0]) == sorted(f"number {k}" for k in range(24))
-
-
-@pytest.mark.parametrize("setting", ["balance = 'class'", "limit = 3", "wrong_caption_field = 'w'"])
-def test_what_needs_all_pairs_in_sight_cannot_be_streamed(setting: str) -> None:
-    content = tomllib.loads(f"source = 'shards'\npath = 'x'\nstreaming = true\n{setting}")
-    with pytest.raises(ValidationError, match=rf"{setting.split(maxsplit=1)[0]} needs all pairs in sight"):
-        ShardsData.model_validate(content)
 
 
 def test_weights_travel_where_the_data_has_them(tmp_path: Path, tiny_spec: DualEncoderSpec) -> None:
