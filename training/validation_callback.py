@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytorch_lightning as pl
 import torch
-from torch import nn
 
 from twinlens.training.csv_rows import append_row
+from twinlens.training.evaluation.features import as_evaluated
 from twinlens.training.methods.clip import Clip
 from twinlens.training.progress import Report
 from twinlens.training.training_clock import TrainingClock
@@ -106,7 +105,7 @@ class ValidationCallback(pl.Callback):
 
     def measure(self, method: Clip) -> dict[str, float]:
         """The measures of the method as it is; it does not notice."""
-        with _evaluating(method):
+        with as_evaluated(method), torch.random.fork_rng(devices=range(torch.cuda.device_count())):
             return self._validation.measure(method)
 
     def _look(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
@@ -124,16 +123,3 @@ class ValidationCallback(pl.Callback):
             if step > 0 and measures[best_by] > self.best.get(best_by, -math.inf):
                 self.best = self.last
                 self._save_best(pl_module, self.last)
-
-
-@contextmanager
-def _evaluating(module: nn.Module) -> Iterator[None]:
-    """Evaluation mode without gradients; afterwards each part is in the mode that it was in."""
-    modes = [(part, part.training) for part in module.modules()]
-    module.eval()
-    try:
-        with torch.no_grad(), torch.random.fork_rng(devices=range(torch.cuda.device_count())):
-            yield
-    finally:
-        for part, training in modes:
-            part.training = training

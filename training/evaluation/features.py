@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from twinlens.encoders.manifest import PreprocessSpec
 from twinlens.training.errors import TrainingRoomError
+from twinlens.training.modules.evaluation_mode import evaluation_mode
 
 
 class FeaturesError(TrainingRoomError):
@@ -73,14 +74,8 @@ def normalised(pixels_nhwc: Tensor, preprocess: PreprocessSpec) -> Tensor:
 @contextmanager
 def as_evaluated(module: nn.Module) -> Iterator[None]:
     """Inside, the module is in evaluation mode, without gradients and autocast; each part's own mode comes back."""
-    modes = {part: part.training for part in module.modules()}
-    module.eval()
-    try:
-        with torch.no_grad(), torch.autocast(_device_of(module).type, enabled=False):
-            yield
-    finally:
-        for part, mode in modes.items():
-            part.training = mode
+    with evaluation_mode(module), torch.no_grad(), torch.autocast(_device_of(module).type, enabled=False):
+        yield
 
 
 def _device_of(module: nn.Module) -> torch.device:

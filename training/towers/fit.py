@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from twinlens.encoders.manifest import PreprocessSpec, TextSpec
 from twinlens.training.errors import ConfigError, first_line
+from twinlens.training.modules.evaluation_mode import evaluation_mode
 
 
 def check_fit(model: nn.Module, preprocess: PreprocessSpec, text: TextSpec) -> None:
@@ -25,15 +26,10 @@ def check_fit(model: nn.Module, preprocess: PreprocessSpec, text: TextSpec) -> N
     """
     towers: Any = model
     pixels, ids = blanks(preprocess, text)
-    modes = {module: module.training for module in model.modules()}
-    model.eval()
-    try:
+    with evaluation_mode(model):
         size = f"{preprocess.size}x{preprocess.size}"
         image = _dimension(towers.encode_image, pixels, f"the image tower does not take pictures of {size}")
         of_text = _dimension(towers.encode_text, ids, f"the text tower does not take {text.context_length} tokens")
-    finally:
-        for module, training in modes.items():
-            module.training = training
     if image != of_text:
         raise ConfigError(f"the image tower gives vectors of {image} numbers, the text tower of {of_text}")
 

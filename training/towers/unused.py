@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from twinlens.encoders.manifest import PreprocessSpec, TextSpec
+from twinlens.training.modules.evaluation_mode import evaluation_mode
 from twinlens.training.towers.fit import blanks
 
 # They belong to the loss.
@@ -30,14 +31,9 @@ def rest_unused(model: nn.Module, preprocess: PreprocessSpec, text: TextSpec) ->
     """
     towers: Any = model
     pixels, ids = blanks(preprocess, text)
-    modes = {module: module.training for module in model.modules()}
-    model.eval()  # layers that are left out at random are used all the same
-    try:
-        with torch.enable_grad():
-            vectors = [towers.encode_image(pixels), towers.encode_text(ids)]
-    finally:
-        for module, training in modes.items():
-            module.training = training
+    # In evaluation mode layers that are left out at random are used all the same.
+    with evaluation_mode(model), torch.enable_grad():
+        vectors = [towers.encode_image(pixels), towers.encode_text(ids)]
     trained = {
         name: each
         for name, each in model.named_parameters()

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from twinlens.training.data.pairs import Pairs
 from twinlens.training.modules.dual_encoder import DualEncoder
+from twinlens.training.modules.evaluation_mode import evaluation_mode
 from twinlens.training.sections.tuning import TuningConfig
 
 _ROWS = 64
@@ -77,14 +78,8 @@ def _encoded(
     rows: NDArray[np.int64] | None = None,
 ) -> NDArray[np.float32]:
     device = towers.mean.device
-    modes = [(module, module.training) for module in towers.modules()]
-    towers.eval()
-    try:
-        with torch.no_grad():
-            parts = [encode(torch.from_numpy(part).to(device)).float().cpu() for part in _parts(inputs, rows)]
-    finally:
-        for module, training in modes:
-            module.training = training
+    with evaluation_mode(towers), torch.no_grad():
+        parts = [encode(torch.from_numpy(part).to(device)).float().cpu() for part in _parts(inputs, rows)]
     return np.asarray(torch.cat(parts).numpy())
 
 
