@@ -144,6 +144,28 @@ def test_weights_of_another_architecture_are_refused(
         load_checkpoint(path)
 
 
+@pytest.mark.parametrize("part", ["vision_cfg", "text_cfg"])
+def test_a_tower_that_is_no_table_is_refused(tiny_spec: DualEncoderSpec, part: str) -> None:
+    with pytest.raises(CheckpointError, match="that is no table"):
+        build_model(dataclasses.replace(tiny_spec, model_cfg={**tiny_spec.model_cfg, part: "text"}))
+
+
+@pytest.mark.parametrize(
+    ("part", "named", "message"),
+    [
+        ("text_cfg", {"hf_model_name": "someone/roberta"}, "has a text tower looked up on Hugging Face"),
+        ("vision_cfg", {"timm_model_name": "hf-hub:someone/vit"}, "'hf-hub:someone/vit' is a place"),
+        ("vision_cfg", {"timm_model_name": "local-dir:/tmp"}, "'local-dir:/tmp' is a place"),
+    ],
+)
+def test_a_description_has_nothing_looked_up_elsewhere(
+    tiny_spec: DualEncoderSpec, part: str, named: dict[str, str], message: str
+) -> None:
+    model_cfg = {**tiny_spec.model_cfg, part: {**tiny_spec.model_cfg[part], **named}}
+    with pytest.raises(CheckpointError, match=message):
+        build_model(dataclasses.replace(tiny_spec, model_cfg=model_cfg))
+
+
 def test_a_configuration_that_open_clip_does_not_know_is_refused(tiny_spec: DualEncoderSpec) -> None:
     with pytest.raises(CheckpointError, match="cannot build the model 'tiny'"):
         build_model(dataclasses.replace(tiny_spec, model_cfg={**tiny_spec.model_cfg, "surprise": 1}))

@@ -44,6 +44,8 @@ def build_towers(
         embed_dim = int(cfg["embed_dim"])
     except (KeyError, TypeError, ValueError) as error:
         raise CheckpointError(f"the configuration of {name!r} has no embed_dim") from error
+    if not (isinstance(vision_cfg, dict) and isinstance(text_cfg, dict)):
+        raise CheckpointError(f"the configuration of {name!r} has a vision_cfg or text_cfg that is no table")
     try:
         image_tower = own_image_tower(vision_cfg, embed_dim, preprocess)
     except _WRONG as error:
@@ -84,10 +86,16 @@ def _open_clip(cfg: dict[str, Any]) -> Any:
     from open_clip.coca_model import CoCa  # noqa: PLC0415 - pulls in timm: seconds
     from open_clip.model import CLIP, CustomTextCLIP  # noqa: PLC0415
 
-    custom_text = bool(cfg.pop("custom_text", False)) or "hf_model_name" in cfg["text_cfg"]
+    custom_text = bool(cfg.pop("custom_text", False))
+    # What a checkpoint says is data: it has nothing looked up elsewhere.
+    if cfg["text_cfg"].get("hf_model_name"):
+        raise ValueError(
+            "hf_model_name has a text tower looked up on Hugging Face; text_cfg.transformers describes one"
+        )
+    if ":" in str(cfg["vision_cfg"].get("timm_model_name") or ""):
+        raise ValueError(f"{cfg['vision_cfg']['timm_model_name']!r} is a place, not the name of a model of timm")
     # The weights come from a checkpoint, or are fresh: pretrained parts would only be downloaded.
     cfg["vision_cfg"]["timm_model_pretrained"] = False
-    cfg["text_cfg"]["hf_model_pretrained"] = False
     if "multimodal_cfg" in cfg:
         model: Any = CoCa(**cfg)
         del model.text_decoder  # writes captions; embeddings do not need it
