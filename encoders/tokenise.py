@@ -77,7 +77,7 @@ class TextTokenizer:
         Raises:
             InvalidText: if the text is empty (before or after the clean-up), or holds NUL or a lone surrogate.
         """
-        _check_characters(text)
+        check_characters(text)
         readable = text[:_LONGEST]
         context = self._spec.context_length
         window = max(_WINDOW, _CHARACTERS_A_TOKEN * context)
@@ -133,7 +133,12 @@ def _exact_unigram(content: dict[str, Any]) -> Unigram:
     return models.Unigram(vocabulary, model["unk_id"], model.get("byte_fallback", False))
 
 
-def _check_characters(text: str) -> None:
+def check_characters(text: str) -> None:
+    """Refuses a text that no tokenizer takes, whichever it is.
+
+    Raises:
+        InvalidText: if it holds NUL or a lone surrogate.
+    """
     if "\0" in text:
         raise InvalidText("the text contains a NUL character")
     try:

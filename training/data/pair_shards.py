@@ -7,7 +7,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from twinlens.encoders.errors import InvalidText
 from twinlens.encoders.sniff import IMAGE_SUFFIXES
+from twinlens.encoders.tokenise import check_characters
 from twinlens.training.data.errors import DataError
 from twinlens.training.data.listed_pairs import CaptionedPicture
 from twinlens.training.data.listed_pictures import ListedPicture
@@ -123,6 +125,11 @@ def _said(texts: dict[str, str], fields: ShardFields) -> tuple[list[str], tuple[
         where = "no caption" if fields.caption is None else f"no {fields.caption!r} in its .json"
         raise ValueError(f"has {where}")
     wrong = [] if fields.wrong is None else _texts(record, fields.wrong)
+    for text in (*captions, *wrong):
+        try:
+            check_characters(text)
+        except InvalidText as error:
+            raise ValueError(f"a caption of it cannot be used: {error}") from None
     return captions, tuple(dict.fromkeys(wrong)), 1.0 if fields.weight is None else _weight(record, fields.weight)
 
 

@@ -18,6 +18,18 @@ def test_a_weight_that_is_none_makes_a_sample_unusable(tmp_path: Path, weight: b
     assert found.problems == {"x.tar/a": "its 'w' is no number from 0"}
 
 
+def test_a_caption_that_no_tokenizer_takes_makes_its_sample_unusable_and_not_the_shard(tmp_path: Path) -> None:
+    members = {"a.png": solid("red"), "a.json": b'{"caption": ["red", "half \\ud800"]}'}
+    members |= {"b.png": solid("blue"), "b.txt": b"bl\0ue", "c.png": solid("cyan"), "c.txt": b"cyan"}
+    found = list_pair_shard(write_shard(tmp_path / "x.tar", members), ShardFields())
+    assert [row.caption for row in found.rows] == ["cyan"]
+    told = "a caption of it cannot be used: the text contains a "
+    assert found.problems == {
+        "x.tar/a": f"{told}lone surrogate (half a character) at position 5",
+        "x.tar/b": f"{told}NUL character",
+    }
+
+
 def test_what_comes_twice_in_a_shard_is_used_once_and_told(tmp_path: Path) -> None:
     one = write_shard(tmp_path / "1.tar", {"a.png": solid("red"), "a.txt": b"red"}).read_bytes()
     members = {"a.png": solid("blue"), "a.txt": b"blue", "b.png": solid("cyan"), "b.txt": b"cyan"}
