@@ -12,6 +12,7 @@ import torch
 
 from twinlens.encoders.manifest import Lineage, PreprocessSpec
 from twinlens.training.checkpoint import CheckpointMeta, DualEncoderSpec
+from twinlens.training.clip_sources import sources_digest
 from twinlens.training.compiler import check_compiler
 from twinlens.training.config import TrainConfig
 from twinlens.training.data.batches import PairBatches
@@ -124,7 +125,7 @@ def prepare_clip(config: TrainConfig, out: Path, ranks: Ranks, say: Say, *, resu
     if ranks.world_size > 1:
         rest_unused(model, spec.preprocess, spec.text)
     locks = Locks(model, config.tuning, steps=run.steps, ranks=ranks)
-    identity = RunIdentity(METHOD, config.digest(), raw.digest())
+    identity = RunIdentity(METHOD, config.digest(), sources_digest(config, raw, held))
     first_step = read_state(out / STATE_FILE, identity, ranks=ranks.world_size) if resume else 0
     method = _method(config, spec, model)
     known = known_features(config.tuning, augmented=config.augment is not None)

@@ -30,7 +30,7 @@ class RunIdentity:
     Attributes:
         method: Its name.
         config_sha256: Digest of the configuration.
-        data_sha256: Digest of the data.
+        data_sha256: Digest of the data, and of whatever else the configuration names and the run reads.
     """
 
     method: str
@@ -181,8 +181,8 @@ def read_state(path: Path, identity: RunIdentity, *, ranks: int = 1) -> int:
         raise CheckpointError(f"{path} is of configuration {both}")
     if theirs.data_sha256 != identity.data_sha256:
         raise CheckpointError(
-            f"the pictures have changed since {path} was written (digest {theirs.data_sha256[:12]}, now "
-            f"{identity.data_sha256[:12]}); start a new run"
+            f"what the run reads has changed since {path} was written: pictures, captions or checkpoints "
+            f"(digest {theirs.data_sha256[:12]}, now {identity.data_sha256[:12]}); start a new run"
         )
     if generators != ranks:
         raise CheckpointError(f"{path} is of a run of {generators} process(es); it cannot go on with {ranks}")

@@ -96,7 +96,7 @@ def test_another_method_configuration_or_data_is_refused_naming_both(pictures: P
             train_images(small_run(method, pictures, *SETTINGS, *settings), out, Reports(), resume=True)
     (pictures / "jade/000.png").rename(pictures.parent / "000.png")
     try:
-        with pytest.raises(CheckpointError, match=r"the pictures have changed since .*state.pt was written"):
+        with pytest.raises(CheckpointError, match=r"what the run reads has changed since .*state.pt was written"):
             train_images(small_run("simclr", pictures, *SETTINGS), out, Reports(), resume=True)
     finally:
         (pictures.parent / "000.png").rename(pictures / "jade/000.png")
