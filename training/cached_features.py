@@ -15,13 +15,14 @@ def encode_in_chunks(
 ) -> Tensor:
     """Encodes a batch with the activations of one chunk in memory (gradient caching, Gao et al. 2021, §3).
 
-    That is what torch holds: on CPUs the process took 1.4 to 1.75 times the memory of a chunk alone, for freed blocks of
-    other sizes leave gaps in glibc's heap. Mapping each block by itself would close them, and took two thirds longer.
-
     Each chunk is encoded twice: now, keeping its features only, and once more when the backward pass reaches it, with
     the same random numbers (dropout) and under the same autocast. Losses that compare all pairs of a batch thus keep
     all their negatives, which adding up the gradients of small batches would lose, and the gradient is that of the
     whole batch.
+
+    One chunk is what torch holds. On CPUs the process took 1.4 to 1.75 times the memory of a chunk by itself, for freed
+    blocks of other sizes leave gaps in glibc's heap; mapping each block by itself closed them, and took two thirds
+    longer.
 
     Batch norm is the exception, because it takes its statistics from a chunk, as it does from a rank's share in a
     distributed run: what is beside it in the chunk, not in the batch, decides how a picture is normalised. Running
