@@ -16,10 +16,11 @@ from twinlens.training.modules.gather import mean_over_ranks
 class StepGuard(pl.Callback):
     """Skips a step whose loss or gradient is not finite, on all ranks alike, and ends the run after too many of them.
 
-    A skipped step leaves no gradients and changes nothing: not the weights, not the optimiser's moments, not the running
-    statistics of batch norm, which the forward pass has moved already. It counts as a step all the same: its batch is behind, and the
-    learning rate goes on along its curve. In fp16 a gradient that is too large for the present scale is no fault: the
-    scale is halved, the step left out and not counted, as always with a scaled loss (Micikevicius et al. 2018, §3.2).
+    A skipped step leaves no gradients and changes nothing: not the weights, not the optimiser's moments, not the
+    running statistics of batch norm, which the forward pass has moved already. It counts as a step all the same: its
+    batch is behind, and the learning rate goes on along its curve. In fp16 a gradient that is too large for the present
+    scale is no fault: the scale is halved, the step left out and not counted, as always with a scaled loss
+    (Micikevicius et al. 2018, §3.2).
 
     Attributes:
         skipped: Steps that were skipped in this run so far, those before it was interrupted included.
