@@ -5,17 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
 from twinlens.training.data.equal_pairs import ranges
 from twinlens.training.data.pairs import Pairs
+from twinlens.training.encoded_rows import encoded_rows
 from twinlens.training.evaluation.held_out_pairs import pair_measures
 from twinlens.training.evaluation.zero_shot import zero_shot
 from twinlens.training.modules.dual_encoder import DualEncoder
-
-_ROWS = 64
 
 
 def measured(towers: DualEncoder, pairs: Pairs) -> dict[str, float]:
@@ -73,12 +71,6 @@ def measure_names(pairs: Pairs) -> list[str]:
 
 
 def _encoded(
-    towers: DualEncoder,
-    encode: Callable[[Tensor], Tensor],
-    inputs: NDArray[np.generic],
-    rows: NDArray[np.int64],
+    towers: DualEncoder, encode: Callable[[Tensor], Tensor], inputs: NDArray[np.generic], rows: NDArray[np.int64]
 ) -> NDArray[np.float32]:
-    device = towers.mean.device
-    parts = (rows[start : start + _ROWS] for start in range(0, len(rows), _ROWS))
-    encoded = [encode(torch.from_numpy(inputs[part]).to(device)).cpu() for part in parts]
-    return np.asarray(torch.cat(encoded).numpy())
+    return encoded_rows(encode, inputs, rows, towers.mean.device)

@@ -7,19 +7,17 @@ take the place of pixels and token ids: `DualEncoder` takes either, and a step o
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
 from twinlens.training.data.pairs import Pairs
+from twinlens.training.encoded_rows import encoded_rows
 from twinlens.training.modules.dual_encoder import DualEncoder
 from twinlens.training.modules.evaluation_mode import evaluation_mode
 from twinlens.training.sections.tuning import TuningConfig
-
-_ROWS = 64
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,23 +65,14 @@ def with_features(pairs: Pairs, towers: DualEncoder, known: Known) -> Pairs:
         features = _encoded(towers, towers.image_features, pixels, used)
         pairs = dataclasses.replace(pairs, pixels_nhwc=features, slots=np.searchsorted(used, pairs.slots))
     if known.texts and len(ids):
-        pairs = dataclasses.replace(pairs, token_ids_ml=_encoded(towers, towers.text_features, ids))
+        pairs = dataclasses.replace(
+            pairs, token_ids_ml=_encoded(towers, towers.text_features, ids, np.arange(len(ids)))
+        )
     return pairs
 
 
 def _encoded(
-    towers: DualEncoder,
-    encode: Callable[[Tensor], Tensor],
-    inputs: NDArray[np.generic],
-    rows: NDArray[np.int64] | None = None,
+    towers: DualEncoder, encode: Callable[[Tensor], Tensor], inputs: NDArray[np.generic], rows: NDArray[np.int64]
 ) -> NDArray[np.float32]:
-    device = towers.mean.device
-    with evaluation_mode(towers), torch.no_grad():
-        parts = [encode(torch.from_numpy(part).to(device)).float().cpu() for part in _parts(inputs, rows)]
-    return np.asarray(torch.cat(parts).numpy())
-
-
-def _parts(inputs: NDArray[np.generic], rows: NDArray[np.int64] | None) -> Iterator[NDArray[np.generic]]:
-    chosen = np.arange(len(inputs)) if rows is None else rows
-    for start in range(0, len(chosen), _ROWS):
-        yield inputs[chosen[start : start + _ROWS]]
+    with evaluation_mode(towers):
+        return encoded_rows(encode, inputs, rows, towers.mean.device)
