@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -52,6 +53,16 @@ def test_the_temperature_stays_within_clips_bounds(towers: DualEncoder) -> None:
     scale.data.fill_(-3.0)
     towers.clamp_scale()
     assert towers.scale().item() == 1.0
+
+
+def test_the_scale_of_a_model_with_a_bias_has_no_upper_bound(tiny_spec: DualEncoderSpec) -> None:
+    spec = dataclasses.replace(tiny_spec, model_cfg={**tiny_spec.model_cfg, "init_logit_bias": -10.0})
+    siglip = DualEncoder(build_model(spec), tiny_spec.preprocess.mean, tiny_spec.preprocess.std)
+    scale: torch.nn.Parameter = siglip.model.logit_scale  # type: ignore[assignment]
+    for log_scale, kept in ((math.log(117.0), 117.0), (-3.0, 1.0)):
+        scale.data.fill_(log_scale)
+        siglip.clamp_scale()
+        assert siglip.scale().item() == pytest.approx(kept, rel=1e-5)
 
 
 def test_the_rate_warms_up_then_falls_to_nothing() -> None:

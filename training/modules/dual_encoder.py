@@ -98,7 +98,7 @@ class DualEncoder(nn.Module):
         return causal_text_by_length(tower, token_ids_nl, end)
 
     def scale(self) -> Tensor:
-        """The factor on cosines, at most 100, a scalar."""
+        """The factor on cosines, a scalar."""
         log_scale: Tensor = self._open_clip.logit_scale
         return log_scale.float().exp().reshape(())
 
@@ -109,8 +109,11 @@ class DualEncoder(nn.Module):
 
     @torch.no_grad()
     def clamp_scale(self) -> None:
-        """Keeps the learned temperature in CLIP's bounds; to be called after each step of the optimiser."""
-        self._open_clip.logit_scale.clamp_(0.0, MAX_LOG_SCALE)
+        """Keeps the learned temperature in CLIP's bounds; to be called after each step of the optimiser.
+
+        SigLIP has none above: its loss has a bias against large scales, and published models have 117.
+        """
+        self._open_clip.logit_scale.clamp_(0.0, MAX_LOG_SCALE if self.bias() is None else None)
 
 
 def _image_attention(tower: Any, device: torch.device) -> AbstractContextManager[None]:
