@@ -21,7 +21,7 @@ def test_wrong_captions_need_no_manifest() -> None:
 
 
 def test_a_recorded_section_reads_as_it_was() -> None:
-    for given in ({"manifest": "m", "texts_per_anchor": 1}, {"wrong_captions_per_anchor": 1, "window": 0.5}):
+    for given in ({"manifest": "m", "texts_per_anchor": 1}, {"wrong_captions_per_anchor": 1, "share_start": 0.5}):
         section = HardNegativesConfig.model_validate(given)
         assert HardNegativesConfig.model_validate(section.model_dump(mode="json")) == section
 
