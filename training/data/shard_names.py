@@ -34,14 +34,20 @@ def shard_names(pattern: str) -> list[str]:
             address `${NAME}` stands for that variable of the environment.
 
     Raises:
-        DataError: if it names nothing, or a variable that is not set.
+        DataError: if it names nothing, a file that is not there, or a variable that is not set.
     """
     found: list[str] = []
+    missing: list[str] = []
     for name in expand_braces(pattern):
-        found += _addresses(_with_variables(name)) if is_address(name) else _local(name)
+        these = _addresses(_with_variables(name)) if is_address(name) else _local(name)
+        found += these
+        if not these and glob.escape(name) == name:  # a pattern may match nothing, a name is meant
+            missing.append(name)
     if not found:
         shown = public_name(pattern)
         raise DataError(f"no shards at {shown}: name .tar files, a folder of them, a pattern or an address")
+    if missing:
+        raise DataError(f"{len(missing)} of the shards that {pattern} names are not there; the first is {missing[0]}")
     return list(dict.fromkeys(found))
 
 

@@ -40,6 +40,14 @@ def test_files_folders_and_patterns_name_shards_in_order(tmp_path: Path) -> None
     assert shard_names(both[0]) == both[:1]
 
 
+def test_a_shard_that_is_named_and_not_there_is_no_smaller_data_set(tmp_path: Path) -> None:
+    for name in ("0.tar", "2.tar"):
+        (tmp_path / name).touch()
+    with pytest.raises(DataError, match=r"2 of the shards that .*\{0\.\.3\}\.tar names are not there; .* .*1\.tar$"):
+        shard_names(str(tmp_path / "{0..3}.tar"))
+    assert len(shard_names(str(tmp_path / "{0,x}*.tar"))) == 1
+
+
 def test_addresses_are_kept_as_they_are() -> None:
     assert shard_names("https://x/{0..1}.tar?q=*") == ["https://x/0.tar?q=*", "https://x/1.tar?q=*"]
 
