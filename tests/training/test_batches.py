@@ -239,6 +239,15 @@ def test_batches_that_teach_nothing_or_cannot_be_filled_are_refused(pairs: Pairs
         PairBatches(pairs, size, seed=0)
 
 
+@pytest.mark.parametrize(("key", "what"), [("image_keys", "picture"), ("text_keys", "caption")])
+def test_pairs_that_are_all_equals_are_refused(pairs: Pairs, key: str, what: str) -> None:
+    same = dataclasses.replace(pairs, **{key: np.zeros_like(getattr(pairs, key))})
+    with pytest.raises(DataError, match=f"all 20 pairs have the same {what}, .* teaches nothing"):
+        PairBatches(same, 4, seed=0)
+    table = tie(mined((pairs.ids[0], pairs.ids[1], "text")), pairs)
+    PairBatches(same, 4, seed=0, mined=table)
+
+
 def test_a_single_sample_is_refused(scenes: list[Scene], tiny_spec: DualEncoderSpec) -> None:
     one = tokenise(from_scenes(scenes[:1]), tiny_spec.tokenizer_json, tiny_spec.text)
     with pytest.raises(DataError, match="at least 2 are needed"):

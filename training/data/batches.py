@@ -19,7 +19,7 @@ from twinlens.training.data.errors import DataError
 from twinlens.training.data.hard_share import HardShare, all_of, drawn_for
 from twinlens.training.data.mined import MinedTable
 from twinlens.training.data.pair_order import CaptionChoice, PairOrder
-from twinlens.training.data.pairs import Pairs, pairs_of_captions
+from twinlens.training.data.pairs import Pairs, pairs_of_captions, refuse_without_negatives
 
 
 @dataclass(frozen=True)
@@ -124,8 +124,8 @@ class PairBatches(IterableDataset[Batch]):
             balance: The power by which large classes are seen less often; see `PairOrder`.
 
         Raises:
-            DataError: if the batch has fewer than 2 pairs or more than there are, the ranks cannot share it, or wrong
-                captions are asked for and there are none.
+            DataError: if the batch has fewer than 2 pairs or more than there are, the ranks cannot share it, all pairs
+                are equals, or wrong captions are asked for and there are none.
         """
         check_batch_size(batch_size, world_size)
         if len(pairs) < 2:
@@ -133,6 +133,8 @@ class PairBatches(IterableDataset[Batch]):
         if batch_size > len(pairs):
             raise DataError(f"batch_size {batch_size} is larger than the data ({len(pairs)} pairs)")
         share = share or HardShare()
+        if mined is None and not share.wrong_texts_per_anchor:
+            refuse_without_negatives(pairs)
         if share.wrong_texts_per_anchor and not pairs.wrong_texts.size:
             raise DataError("the data holds no wrong captions: name their column with data.wrong_caption_column")
         self._pairs = pairs

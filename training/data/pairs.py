@@ -265,6 +265,21 @@ def _classes(listed: ListedPairs, text_keys: NDArray[np.int64]) -> NDArray[np.in
     return np.asarray(np.unique(found, return_inverse=True)[1])
 
 
+def refuse_without_negatives(pairs: Pairs) -> None:
+    """Refuses pairs that are all equals of each other: the loss is 0 at once and teaches nothing.
+
+    Raises:
+        DataError: if all have one picture, or one caption.
+    """
+    _, captions = ranges(pairs.first_captions, pairs.caption_counts)
+    for what, keys in (("picture", pairs.image_keys), ("caption", pairs.text_keys[captions])):
+        if len(keys) and (keys == keys[0]).all():
+            raise DataError(
+                f"all {len(pairs):,} pairs have the same {what}, so none is wrong for another: the loss is 0 and "
+                "teaches nothing"
+            )
+
+
 def pairs_of_captions(pairs: Pairs) -> NDArray[np.int64]:
     """For each of the m captions a pair that is shown with it, `NO_PAIR` where there is none; shape (m,)."""
     of = np.full(len(pairs.text_keys), NO_PAIR, dtype=np.int64)
