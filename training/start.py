@@ -211,8 +211,8 @@ def _check_parts(config: ModelConfig, model_cfg: dict[str, Any]) -> None:
 
 def _preprocess(config: ModelConfig, model_cfg: dict[str, Any]) -> PreprocessSpec:
     size = model_cfg["vision_cfg"].get("image_size", 224)
-    if not isinstance(size, int):
-        raise ConfigError(f"model.config.vision_cfg.image_size must be one number, found {size!r}")
+    if not isinstance(size, int) or size < 1:
+        raise ConfigError(f"model.config.vision_cfg.image_size must be one number above 0, found {size!r}")
     try:
         return PreprocessSpec(size=size, resize_size=size, mean=config.mean, std=config.std)
     except ValidationError as error:

@@ -10,6 +10,7 @@ import torch
 from tests.training.conftest import TINY_TOWERS
 from twinlens.encoders.tokenise import TextTokenizer
 from twinlens.training.checkpoint import CheckpointMeta, DualEncoderSpec, build_model, save_checkpoint
+from twinlens.training.errors import CheckpointError, ConfigError
 from twinlens.training.export.open_clip_towers import scoring_rule
 from twinlens.training.sections.model import ModelConfig
 from twinlens.training.start import start_of
@@ -58,3 +59,20 @@ def test_a_checkpoint_keeps_its_scale_where_the_loss_is_of_its_kind(tmp_path: Pa
     assert scoring_rule(back).rule == "softmax"
     assert scoring_rule(back).scale == pytest.approx(20)
     build_model(spec).load_state_dict(back.state_dict())
+
+
+@pytest.mark.parametrize(
+    ("vision", "message"),
+    [
+        ({"image_size": 0}, r"model\.config\.vision_cfg\.image_size must be one number above 0, found 0"),
+        ({"image_size": [16, 16]}, r"image_size must be one number above 0, found \[16, 16\]"),
+        (
+            {"image_size": 16, "layers": 1, "width": 32, "head_width": 16, "patch_size": 0},
+            "cannot build the model .*zero",
+        ),
+    ],
+)
+def test_sizes_that_no_tower_can_have_are_told_in_a_line(vision: dict[str, object], message: str) -> None:
+    with pytest.raises((ConfigError, CheckpointError), match=message) as caught:
+        start_of(ModelConfig(config={**TINY_TOWERS, "vision_cfg": vision})).build(["a red circle"])
+    assert "\n" not in str(caught.value)

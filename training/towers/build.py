@@ -17,7 +17,16 @@ from twinlens.training.towers.two_towers import INITIAL_LOG_SCALE, TwoTowers
 # The least towers that open_clip builds, where others take their place.
 _NO_VISION = {"image_size": 1, "patch_size": 1, "layers": 1, "width": 1, "head_width": 1}
 _NO_TEXT = {"context_length": 1, "vocab_size": 1, "width": 1, "heads": 1, "layers": 1}
-_WRONG = (TypeError, ValueError, KeyError, AssertionError, RuntimeError, TrainingRoomError, ValidationError)
+_WRONG = (
+    ArithmeticError,
+    AssertionError,
+    LookupError,
+    RuntimeError,
+    TrainingRoomError,
+    TypeError,
+    ValidationError,
+    ValueError,
+)
 
 
 def build_towers(
