@@ -52,6 +52,8 @@ class TrainResult:
         told = f"{self.steps} steps on {self.pairs:,} pairs"
         if not self.interpolated:
             return told
+        if not self.interpolated["alpha"]:
+            return f"{told}; no share of the trained weights is better on what is held out: those of its parent stay"
         return f"{told}; {self.interpolated['alpha']:.0%} of the way from its parent to the trained weights"
 
     def warnings(self) -> list[str]:

@@ -14,6 +14,7 @@ from twinlens.encoders.manifest import PreprocessSpec
 from twinlens.training.checkpoint import DualEncoderSpec
 from twinlens.training.config import TrainConfig
 from twinlens.training.csv_rows import append_row
+from twinlens.training.data.errors import DataError
 from twinlens.training.data.held_out import hold_out
 from twinlens.training.data.pair_sources import load_pairs
 from twinlens.training.data.pairs import Pairs, RawPairs, tokenise
@@ -191,7 +192,7 @@ def measures_on(
 
     Raises:
         ConfigError: if the measure that shall decide is none of this data.
-        DataError: if a caption cannot be tokenised.
+        DataError: if a caption cannot be tokenised, or that measure is 1 for every model.
     """
 
     def ready(raw: RawPairs) -> Pairs:
@@ -203,10 +204,25 @@ def measures_on(
     best_by = config.best_by or names[0]
     if best_by not in names:
         raise ConfigError(f"validation.best_by: nothing is called {best_by!r}: {', '.join(names)}")
+    _refuse_what_all_reach(best_by, pairs)
     kept_by = None
     if forgetting is not None:
         kept_by = _FORGETTING + ("top_1" if "top_1" in measure_names(forgetting) else "text_to_image_r1")
     return HeldOutMeasures(pairs, forgetting, best_by, kept_by)
+
+
+def _refuse_what_all_reach(best_by: str, pairs: Pairs) -> None:
+    """Among ten pictures every model finds the right one within ten: nothing would be better than the parent."""
+    way, _, within = best_by.rpartition("_r")
+    if not within.isdigit():
+        return
+    among = len(np.unique(pairs.image_keys)) if way == "text_to_image" else int(pairs.caption_counts.sum())
+    if among <= int(within):
+        what = "pictures" if way == "text_to_image" else "captions"
+        raise DataError(
+            f"validation.best_by = {best_by} is 1 for every model, as only {among} {what} are held out: hold out more "
+            "(validation.share or data), or take mean_recall"
+        )
 
 
 def _at_size(raw: RawPairs, size: int) -> RawPairs:

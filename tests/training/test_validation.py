@@ -11,8 +11,10 @@ import torch
 
 from tests.training.conftest import SIZE, TINY_TOWERS
 from twinlens.training.checkpoint import load_checkpoint
+from twinlens.training.clip_result import TrainResult
 from twinlens.training.config import TrainConfig, read_config
 from twinlens.training.csv_rows import read_columns
+from twinlens.training.data.errors import DataError
 from twinlens.training.data.scenes import write_scenes
 from twinlens.training.errors import ConfigError
 from twinlens.training.modules.dual_encoder import DualEncoder
@@ -185,6 +187,20 @@ def test_what_cannot_be_is_said_before_the_first_step(validation: dict[str, Any]
     with pytest.raises(ConfigError, match=message) as caught:
         run(tmp_path / "run", validation)
     assert "\n" not in str(caught.value)
+
+
+def test_a_measure_that_every_model_reaches_decides_nothing(tmp_path: Path) -> None:
+    message = r"text_to_image_r10 is 1 for every model, as only 8 pictures are held out: hold out more"
+    with pytest.raises(DataError, match=message):
+        run(tmp_path / "run", {"share": 0.125, "best_by": "text_to_image_r10"})
+    run(tmp_path / "run", {"share": 0.125, "best_by": "text_to_image_r5", "every": 0})
+
+
+def test_a_run_says_that_it_keeps_its_parents_weights() -> None:
+    result = TrainResult(Path("checkpoint.pt"), 4, 48, {}, 0, {}, interpolated={"alpha": 0.0})
+    assert result.told().endswith(
+        "no share of the trained weights is better on what is held out: those of its parent stay"
+    )
 
 
 def test_a_bound_on_what_is_forgotten_needs_what_must_not_be() -> None:
