@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from twinlens.training.data.bounded_map import bounded_map
+from twinlens.training.data.errors import DataError
 from twinlens.training.data.fetched_shards import fetch_shard
 from twinlens.training.data.listed_pairs import pair_pictures
 from twinlens.training.data.listed_pictures import Picture
@@ -107,7 +108,11 @@ class ShardStream:
         weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
 
     def epoch(self, number: int, *, skip: int = 0) -> Iterator[StreamedSample]:
-        """The samples of an epoch in its order, without the first `skip`."""
+        """The samples of an epoch in its order, without the first `skip`.
+
+        Raises:
+            DataError: if a shard cannot be fetched, or has other pairs than when it was first read.
+        """
         rng = np.random.default_rng((self._seed, number, self._rank, 1))
         waiting: list[StreamedSample] = []
         given = 0
@@ -154,7 +159,9 @@ class ShardStream:
             pairs = pair_pictures(found.rows)
             rows = range(part.index, len(pairs.ids), part.of)
             self.known += len(rows) - self._counts.get(part, 0)
-            self._counts[part] = len(rows)
+            if self._counts.setdefault(part, len(rows)) != len(rows):
+                reason = next(iter(found.problems.values()), "it has other pairs than before")
+                raise DataError(f"{self._titles[part.shard]} changed while it is trained on: {reason}")
             for row in rows:
                 # Another caption each epoch, and each as often as the others.
                 offset = zlib.crc32(pairs.ids[row].encode("utf-8", "surrogatepass")) + number

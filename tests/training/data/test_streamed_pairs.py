@@ -260,6 +260,20 @@ def test_several_captions_of_a_picture_take_turns(tmp_path: Path, pairs_of: Any)
     assert sorted(shown[:3]) == sorted(shown[3:]) == ["blue", "green", "red"]
 
 
+@pytest.mark.parametrize("gone", [True, False])
+def test_a_shard_that_changes_while_it_is_trained_on_ends_the_run(tmp_path: Path, gone: bool) -> None:
+    for name in ("a", "b"):
+        write_shard(tmp_path / f"{name}.tar", {"1.png": png(1), "1.txt": b"x", "2.png": png(2), "2.txt": b"y"})
+    stream = ShardStream(shard_names(str(tmp_path)), ShardFields(), seed=0, buffer=5, folder=tmp_path / "brought")
+    assert len(list(stream.epoch(0))) == 4
+    (tmp_path / "b.tar").unlink()
+    if not gone:
+        write_shard(tmp_path / "b.tar", {"1.png": png(1), "1.txt": b"x"})
+    reason = "No such file" if gone else "it has other pairs than before"
+    with pytest.raises(DataError, match=rf"^b\.tar changed while it is trained on: .*{reason}"):
+        list(stream.epoch(1))
+
+
 def test_data_that_cannot_fill_a_batch_is_refused(folder: Path, tmp_path: Path, pairs_of: Any) -> None:
     with pytest.raises(DataError, match=r"batch_size 25 is larger than the data: an epoch has 24 pairs"):
         next(iter(pairs_of(folder, 25)))
