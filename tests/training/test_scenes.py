@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from twinlens.training.data.scene_words import CLEAR_DISTANCE, COLOURS, Claim, Phrase, Thing, parse, stands
+from twinlens.training.data.scene_words import CLEAR_DISTANCE, COLOURS, OPPOSITE, Claim, Phrase, Thing, parse, stands
 from twinlens.training.data.scenes import (
     KINDS,
     SIBLINGS,
@@ -22,6 +22,7 @@ from twinlens.training.data.scenes import (
 )
 
 SCENES = list(generate(600, seed=5, size=32))
+QUARTERED = list(generate(1500, seed=5, size=16, style=SceneStyle(three_share=0.5, quarters=True)))
 
 
 def test_every_caption_is_true_of_its_scene() -> None:
@@ -148,6 +149,33 @@ def test_the_last_resort_layout_satisfies_every_relation(relations: tuple[str, .
 
 def test_impossible_layouts_fall_back_instead_of_failing() -> None:
     assert _positions(("left of",), [0.45, 0.45], np.random.default_rng(0)) == _corners(("left of",))
+
+
+def test_captions_are_true_and_wrong_ones_false_in_quarters_too() -> None:
+    for scene in QUARTERED:
+        assert scene.claim.holds(scene.things), scene.caption
+        for caption in scene.negatives.values():
+            assert not parse(caption).holds(scene.things), (scene.id, caption)
+
+
+def test_objects_in_quarters_have_one_each_and_the_first_two_stand_side_by_side() -> None:
+    for scene in QUARTERED:
+        places = [(thing.x, thing.y) for thing in scene.things]
+        assert len(set(places)) == len(places)
+        assert {value for place in places for value in place} == {0.25, 0.75}
+        (x, y), (u, v) = places[:2]
+        assert (x == u) != (y == v)
+
+
+def test_the_quarters_that_are_taken_do_not_tell_a_relation_from_its_opposite() -> None:
+    seen: dict[tuple[object, ...], Counter[str]] = {}
+    for scene in QUARTERED:
+        taken = frozenset((thing.x, thing.y) for thing in scene.things)
+        first, *others = scene.claim.relations
+        seen.setdefault((taken, frozenset({first, OPPOSITE[first]}), *others), Counter())[first] += 1
+    for relations in seen.values():
+        assert len(relations) == 2
+        assert min(relations.values()) > 0.25 * relations.total()
 
 
 def test_written_scenes_are_pictures_with_captions(tmp_path: Path) -> None:

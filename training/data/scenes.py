@@ -45,12 +45,15 @@ class SceneStyle:
         sibling_share: Share of families of four whose captions share all their words.
         clutter: Faint strokes behind the objects.
         textures: What objects may be filled with.
+        quarters: Objects stand in the middles of the picture's quarters, not anywhere: what is left to learn sooner is
+            which word belongs to what.
     """
 
     three_share: float = 0.3
     sibling_share: float = 0.5
     clutter: int = 6
     textures: tuple[str, ...] = TEXTURES
+    quarters: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +106,7 @@ def make_scene(seed: int, index: int, size: int = 64, style: SceneStyle | None =
     claim = _claim(family_rng if siblings else own_rng, style)
     if siblings:
         claim = _sibling(claim, variant)
-    things = _place(claim, own_rng)
+    things = _place(claim, own_rng, quarters=style.quarters)
     order = own_rng.permutation(len(things))
     image = draw([things[i] for i in order], size, style.clutter, own_rng)
     negatives = {
@@ -178,9 +181,11 @@ def _swappable(claim: Claim, rng: np.random.Generator) -> str:
     return usable[int(rng.integers(len(usable)))]
 
 
-def _place(claim: Claim, rng: np.random.Generator) -> tuple[Thing, ...]:
-    radii = [(0.12 if p.size == "small" else 0.2) * (0.9 + 0.2 * rng.random()) for p in claim.phrases]
-    positions = _positions(claim.relations, radii, rng)
+def _place(claim: Claim, rng: np.random.Generator, *, quarters: bool) -> tuple[Thing, ...]:
+    # In a quarter there is a little more room.
+    small, large = (0.135, 0.225) if quarters else (0.12, 0.2)
+    radii = [(small if p.size == "small" else large) * (0.9 + 0.2 * rng.random()) for p in claim.phrases]
+    positions = _quarters(claim.relations, rng) if quarters else _positions(claim.relations, radii, rng)
     return tuple(
         Thing(p.colour, p.shape, p.size, p.texture, x, y, r)
         for p, r, (x, y) in zip(claim.phrases, radii, positions, strict=True)
@@ -224,3 +229,18 @@ def _corners(relations: tuple[str, ...]) -> list[tuple[float, float]]:
         other[axis] = 0.5 + 0.25 * sign
         centres.append((other[0], other[1]))
     return centres
+
+
+def _quarters(relations: tuple[str, ...], rng: np.random.Generator) -> list[tuple[float, float]]:
+    """A layout in the middles of the quarters: the first two side by side, a third on either end of its side.
+
+    So the quarters that are taken say nothing of the first relation: they are as likely with its opposite.
+    """
+    middles = rng.choice((0.25, 0.75), size=(len(relations) + 1, 2))
+    for other, relation in enumerate(relations, start=1):
+        axis, sign = _AXES[relation]
+        middles[0, axis] = 0.5 - 0.25 * sign
+        middles[other, axis] = 0.5 + 0.25 * sign
+    across = 1 - _AXES[relations[0]][0]
+    middles[1, across] = middles[0, across]
+    return [(float(x), float(y)) for x, y in middles]
