@@ -76,7 +76,7 @@ def train(
     """Train an encoder: a dual encoder on captions (clip), or an image encoder on pictures alone.
 
     Writes a run folder with a checkpoint, which `twinlens export` turns into a bundle.
-    clip needs a file, which names its data; --images and --ablate are for methods on pictures alone.
+    clip needs a file, which names its data (docs/examples has some); --images and --ablate are for the other methods.
     `twinlens train METHOD --show-config` lists every setting; the reference tells what each means.
     """
     from twinlens.client.commands.output import print_json

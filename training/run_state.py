@@ -185,7 +185,10 @@ def read_state(path: Path, identity: RunIdentity, *, ranks: int = 1) -> int:
             f"(digest {theirs.data_sha256[:12]}, now {identity.data_sha256[:12]}); start a new run"
         )
     if generators != ranks:
-        raise CheckpointError(f"{path} is of a run of {generators} process(es); it cannot go on with {ranks}")
+        how = "without torchrun" if generators == 1 else f"by torchrun with {generators} processes in all"
+        raise CheckpointError(
+            f"{path} is of a run of {generators} process(es); it cannot go on with {ranks}: start it {how}"
+        )
     return step
 
 

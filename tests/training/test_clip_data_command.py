@@ -146,7 +146,7 @@ SHARDS = 'source = "shards"\npath = "x.tar"'
         (
             {"captions.jsonl": "\n".join(f'{{"image": "red.png", "caption": "{k}"}}' for k in range(3))},
             CAPTIONS,
-            "batch_size 4 is larger than the data (3 pairs)",
+            "batch_size 4 is larger than the data (3 pairs to train on)",
         ),
         ({"captions.parquet": "no"}, CAPTIONS.replace("jsonl", "parquet"), "captions.parquet is not a Parquet file"),
         ({"captions.xlsx": "no"}, CAPTIONS.replace("jsonl", "xlsx"), "is not a captions file we read (.jsonl, .csv"),

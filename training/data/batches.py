@@ -131,7 +131,7 @@ class PairBatches(IterableDataset[Batch]):
         if len(pairs) < 2:
             raise DataError(f"{len(pairs)} usable pair(s) in the data: at least 2 are needed, better thousands")
         if batch_size > len(pairs):
-            raise DataError(f"batch_size {batch_size} is larger than the data ({len(pairs)} pairs)")
+            raise DataError(f"batch_size {batch_size} is larger than the data ({len(pairs)} pairs to train on)")
         share = share or HardShare()
         if mined is None and not share.wrong_texts_per_anchor:
             refuse_without_negatives(pairs)
