@@ -19,8 +19,8 @@ from twinlens.training.ranks import launched_ranks
 @contextmanager
 def for_people() -> Iterator[None]:
     """Around a command's work: errors of this room and ended runs become one line, and waiting threads soon sleep."""
-    # OpenMP threads that spin while they wait starve everything else on the machine, and waking those that sleep at once
-    # costs a tenth of a step: they spin for some microseconds. Read when torch is imported.
+    # OpenMP threads that spin while they wait starve everything else on the machine, and to wake those that sleep at
+    # once costs a tenth of a step: they spin for some microseconds. Read when torch is imported.
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     os.environ.setdefault("GOMP_SPINCOUNT", "1000")
     try:
