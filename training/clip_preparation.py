@@ -125,7 +125,14 @@ def prepare_clip(config: TrainConfig, out: Path, ranks: Ranks, say: Say, *, resu
     if ranks.world_size > 1:
         rest_unused(model, spec.preprocess, spec.text)
     locks = Locks(model, config.tuning, steps=run.steps, ranks=ranks)
-    identity = RunIdentity(METHOD, config.digest(), sources_digest(config, raw, held))
+    lineage = Lineage(
+        method=METHOD,
+        config_sha256=config.digest(),
+        data_sha256=raw.digest(),
+        parent_space_id=_parent_space(start, mined),
+        packages=versions(PACKAGES),
+    )
+    identity = RunIdentity(METHOD, lineage.config_sha256, sources_digest(config, lineage.data_sha256, held))
     first_step = read_state(out / STATE_FILE, identity, ranks=ranks.world_size) if resume else 0
     method = _method(config, spec, model)
     known = known_features(config.tuning, augmented=config.augment is not None)
@@ -152,13 +159,6 @@ def prepare_clip(config: TrainConfig, out: Path, ranks: Ranks, say: Say, *, resu
             threads=run.threads,
             ranks=ranks,
         )
-    )
-    lineage = Lineage(
-        method=METHOD,
-        config_sha256=config.digest(),
-        data_sha256=raw.digest(),
-        parent_space_id=_parent_space(start, mined),
-        packages=versions(PACKAGES),
     )
     validation = ending = None
     if measures is not None and config.validation is not None:
@@ -208,23 +208,21 @@ def _write_tables(run: PreparedClip, config: TrainConfig, out: Path, *, resume: 
     if resume:
         cut_tables(out, run.first_step)
         return
-    unknown = 0 if run.mined is None else run.mined.unknown_rows
-    write_records(out, config=config.model_dump(mode="json"), data=_record(run.raw, run.pairs, unknown, run.held))
+    write_records(out, config=config.model_dump(mode="json"), data=_record(run))
 
 
-def _record(
-    raw: RawPairs | StreamSource, pairs: Pairs | None, unknown_mined_rows: int, held: HeldOut | None
-) -> dict[str, Any]:
-    held_out = {} if held is None else {"held_out": held.described()}
-    if isinstance(raw, StreamSource) or pairs is None:
-        return {"sha256": raw.digest(), "shards": raw.shards if isinstance(raw, StreamSource) else [], **held_out}
+def _record(run: PreparedClip) -> dict[str, Any]:
+    held_out = {} if run.held is None else {"held_out": run.held.described()}
+    sha256 = run.lineage.data_sha256
+    if isinstance(run.raw, StreamSource) or run.pairs is None:
+        return {"sha256": sha256, "shards": run.raw.shards if isinstance(run.raw, StreamSource) else [], **held_out}
     return {
-        "sha256": raw.digest(),
-        "pairs": len(pairs),
-        "pictures": len(set(raw.image_digests)),
-        "truncated_captions": pairs.truncated,
-        "unreadable": raw.unreadable,
-        "unknown_mined_rows": unknown_mined_rows,
+        "sha256": sha256,
+        "pairs": len(run.pairs),
+        "pictures": len(set(run.raw.image_digests)),
+        "truncated_captions": run.pairs.truncated,
+        "unreadable": run.raw.unreadable,
+        "unknown_mined_rows": 0 if run.mined is None else run.mined.unknown_rows,
         **held_out,
     }
 

@@ -7,13 +7,11 @@ from pathlib import Path
 
 from twinlens.encoders.bundle import sha256_of
 from twinlens.training.config import TrainConfig
-from twinlens.training.data.pairs import RawPairs
-from twinlens.training.data.stream_source import StreamSource
 from twinlens.training.run_checkpoint import checkpoint_of
 from twinlens.training.validation import HeldOut
 
 
-def sources_digest(config: TrainConfig, raw: RawPairs | StreamSource, held: HeldOut | None) -> str:
+def sources_digest(config: TrainConfig, data_sha256: str, held: HeldOut | None) -> str:
     """SHA-256 of the data, of what is held out, of mined negatives and of the checkpoints that a run starts from.
 
     A run that goes on needs them as they were: its hard negatives are drawn from the manifest, its parent is a part of
@@ -21,11 +19,11 @@ def sources_digest(config: TrainConfig, raw: RawPairs | StreamSource, held: Held
 
     Args:
         config: Of the run.
-        raw: What is trained on.
+        data_sha256: Of what is trained on.
         held: What it is measured on; None: nothing.
     """
     looked_at = () if held is None else (held.pairs, held.forgetting)
-    parts = [raw.digest(), *("" if pairs is None else pairs.digest() for pairs in looked_at)]
+    parts = [data_sha256, *("" if pairs is None else pairs.digest() for pairs in looked_at)]
     parts += ["" if file is None else sha256_of(file) for file in _files(config)]
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
