@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import pytorch_lightning as pl
@@ -11,6 +12,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import IterableDataset
 
+from twinlens.training.csv_rows import read_columns
+from twinlens.training.loop import fit
 from twinlens.training.optimiser import adamw, scheduled
 
 
@@ -61,3 +64,13 @@ class ToyMethod(pl.LightningModule):
     def configure_optimizers(self) -> Any:
         optimiser = adamw(self, learning_rate=self._learning_rate, weight_decay=0.1)
         return scheduled(optimiser, lambda step: 1 / (1 + step))
+
+
+def fit_toy(
+    folder: Path, *, method: ToyMethod | None = None, broken: set[int] | None = None, steps: int = 4, **settings: Any
+) -> dict[str, list[float]]:
+    """The columns of the table that the loop writes in `folder`; `settings` go over those of `fit`."""
+    table = folder / "metrics.csv"
+    given = {"precision": "fp32", "log_every": 1, "progress": lambda *_: None, "threads": 1, **settings}
+    fit(method or ToyMethod(), ToyBatches(broken=broken or set()), steps=steps, metrics_csv=table, **given)
+    return read_columns(table)

@@ -6,26 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.toy_method import ToyBatches, ToyMethod
+from tests.support.toy_method import ToyBatches, fit_toy
 from twinlens.training import waited_batches
-from twinlens.training.csv_rows import read_columns
 from twinlens.training.errors import TrainingError
-from twinlens.training.loop import fit
 from twinlens.training.waited_batches import WaitedBatches
 
 
 def test_a_row_tells_how_fast_how_long_waited_and_at_which_rate(tmp_path: Path) -> None:
-    fit(
-        ToyMethod(),
-        ToyBatches(),
-        steps=4,
-        precision="fp32",
-        log_every=2,
-        metrics_csv=tmp_path / "metrics.csv",
-        progress=lambda *_: None,
-        threads=1,
-    )
-    table = read_columns(tmp_path / "metrics.csv")
+    table = fit_toy(tmp_path, log_every=2)
     assert list(table) == ["step", "seconds", "samples_per_s", "data_wait", "learning_rate", "loss"]
     assert table["step"] == [2, 4]
     assert all(0 <= share <= 1 for share in table["data_wait"])
@@ -59,13 +47,4 @@ def test_waiting_is_the_time_it_takes_to_make_batches_not_to_use_them(monkeypatc
 
 def test_without_a_guard_a_loss_that_is_not_finite_ends_the_run_at_the_report(tmp_path: Path) -> None:
     with pytest.raises(TrainingError, match=r"^the loss is nan at step 3: lower learning_rate or use fp32$"):
-        fit(
-            ToyMethod(),
-            ToyBatches(broken={2}),
-            steps=4,
-            precision="fp32",
-            log_every=1,
-            metrics_csv=tmp_path / "metrics.csv",
-            progress=lambda *_: None,
-            threads=1,
-        )
+        fit_toy(tmp_path, broken={2})

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 import torch
 
+from tests.support.mined_scenes import write_mined_scenes
 from tests.training.conftest import SIZE, TINY_TOWERS
 from twinlens.training.checkpoint import load_checkpoint
 from twinlens.training.config import TrainConfig
 from twinlens.training.data.scenes import write_scenes
 from twinlens.training.errors import CheckpointError
-from twinlens.training.mining.manifest import MinedNegatives, write_manifest
 from twinlens.training.train import train
 
 SCENES = {"source": "scenes", "count": 40, "seed": 3}
@@ -44,7 +44,7 @@ def test_a_run_whose_files_were_changed_does_not_go_on(changed: str, tmp_path: P
     files = {name: tmp_path / name for name in ("parent", "other", "mined", "validation")}
     for name, steps in (("parent", 1), ("other", 2)):
         run(config(train={"steps": steps}), files[name])
-    write_mined(files["mined"], 1)
+    write_mined_scenes(files["mined"], 40)
     captions = write_scenes(files["validation"], 16, seed=5, size=SIZE)
     settings = config(
         model={"from_checkpoint": str(files["parent"])},
@@ -58,26 +58,11 @@ def test_a_run_whose_files_were_changed_does_not_go_on(changed: str, tmp_path: P
         case "parent":
             (files["other"] / "checkpoint.pt").replace(files["parent"] / "checkpoint.pt")
         case "mined":
-            write_mined(files["mined"], 2)
+            write_mined_scenes(files["mined"], 40, shift=2)
         case _:
             captions.write_text(captions.read_text().replace("red", "ruby"))
     with pytest.raises(CheckpointError, match=r"^what the run reads has changed since .*state.pt was written"):
         run(settings, tmp_path / "cut", resume=True)
-
-
-def write_mined(path: Path, shift: int) -> None:
-    """Each scene's wrong caption is that of the one so many behind it."""
-    mined = MinedNegatives(
-        anchor_ids=[f"scene-3-{i}" for i in range(40)],
-        negative_ids=[f"scene-3-{(i + shift) % 40}" for i in range(40)],
-        kinds=["text"] * 40,
-        scores=[0.5] * 40,
-        positive_scores=[0.6] * 40,
-        ranks=[1] * 40,
-        reasons=[""] * 40,
-        space_id="ab" * 32,
-    )
-    write_manifest(path, mined)
 
 
 def test_a_cut_run_ends_where_a_whole_one_does_with_everything_on(tmp_path: Path) -> None:

@@ -11,10 +11,8 @@ import pytorch_lightning as pl
 import torch
 from torch import Tensor
 
-from tests.support.toy_method import ToyBatches, ToyMethod
-from twinlens.training.csv_rows import read_columns
+from tests.support.toy_method import ToyMethod, fit_toy
 from twinlens.training.errors import TrainingError
-from twinlens.training.loop import fit
 from twinlens.training.precision import Precision
 from twinlens.training.step_guard import StepGuard
 
@@ -30,19 +28,15 @@ def run(
     max_gradient_norm: float | None = None,
     callbacks: list[pl.Callback] | None = None,
 ) -> dict[str, list[float]]:
-    fit(
-        method,
-        ToyBatches(broken=broken or set()),
+    return fit_toy(
+        folder,
+        method=method,
+        broken=broken,
         steps=steps,
         precision=precision,
-        log_every=1,
-        metrics_csv=folder / "metrics.csv",
-        progress=lambda *_: None,
-        threads=1,
         guard=StepGuard(max_skipped=max_skipped, max_gradient_norm=max_gradient_norm),
         callbacks=callbacks or [],
     )
-    return read_columns(folder / "metrics.csv")
 
 
 class Gradients(pl.Callback):
@@ -116,16 +110,7 @@ def test_what_was_skipped_before_an_interruption_counts_on(tmp_path: Path) -> No
     guard.load_state_dict({"skipped": 1})
     assert guard.state_dict() == {"skipped": 1}
     with pytest.raises(TrainingError, match=r"2 such step\(s\) so far"):
-        fit(
-            ToyMethod(),
-            ToyBatches(broken={0}),
-            steps=2,
-            precision="fp32",
-            log_every=1,
-            metrics_csv=tmp_path / "metrics.csv",
-            progress=lambda *_: None,
-            guard=guard,
-        )
+        fit_toy(tmp_path, broken={0}, steps=2, guard=guard)
 
 
 @pytest.mark.parametrize("precision", ["fp32", "fp16"])

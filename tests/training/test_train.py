@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import torch
 
+from tests.support.mined_scenes import write_mined_scenes
 from tests.training.conftest import SIZE, TINY_TOWERS
 from twinlens.training.checkpoint import load_checkpoint
 from twinlens.training.config import TrainConfig
@@ -133,17 +134,7 @@ def test_a_run_goes_on_from_a_checkpoint_with_mined_negatives(trained: Path, tmp
 
 
 def test_an_interrupted_run_ends_with_the_weights_of_one_that_was_not(tmp_path: Path) -> None:
-    mined = MinedNegatives(
-        anchor_ids=[f"scene-3-{i}" for i in range(64)],
-        negative_ids=[f"scene-3-{(i + 1) % 64}" for i in range(64)],
-        kinds=["text"] * 64,
-        scores=[0.5] * 64,
-        positive_scores=[0.6] * 64,
-        ranks=[1] * 64,
-        reasons=[""] * 64,
-        space_id="ab" * 32,
-    )
-    write_manifest(tmp_path / "mined.parquet", mined)
+    write_mined_scenes(tmp_path / "mined.parquet", 64)
     hard = {"manifest": tmp_path / "mined.parquet", "texts_per_anchor": 1, "pairs_per_anchor": 1}
     settings = config(train={"steps": 6, "state_every": 2, "log_every": 1}, hard_negatives=hard)
     whole, reports = run(settings, tmp_path / "whole")
