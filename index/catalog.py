@@ -97,7 +97,10 @@ class Catalog:
                     with closing(create_database(aside / DATABASE_FILE, name)) as connection, translated(name):
                         now_s = time.time()
                         number = generations.insert_generation(connection, space_id, dimension, now_s)
-                        connection.execute("INSERT INTO collection VALUES (1, ?, ?)", (number, now_s))
+                        connection.execute(
+                            "INSERT INTO collection (one, active_generation, created_s) VALUES (1, ?, ?)",
+                            (number, now_s),
+                        )
                     sync(aside)
                     aside.rename(folder)
                     sync(self._folder)

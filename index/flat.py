@@ -91,16 +91,25 @@ class FlatIndex:
                     self._keys[row] = self._keys[last]
                     rows_of[int(self._keys[row])] = row
 
-    def search(self, queries: Vectors, top_k: int, *, exact: bool = False) -> tuple[Vectors, Keys]:  # noqa: ARG002
+    def search(
+        self,
+        queries: Vectors,
+        top_k: int,
+        *,
+        exact: bool = False,  # noqa: ARG002
+        among: Keys | None = None,
+    ) -> tuple[Vectors, Keys]:
         """Finds the nearest by inner product.
 
         Args:
             queries: Unit vectors, shape (q, d).
             top_k: How many at most, from 1.
             exact: Makes no difference here.
+            among: Ascending keys: only these may be found; None: all.
 
         Returns:
-            Scores in [-1, 1] and keys, both (q, min(top_k, len)), best first; ties by lower key.
+            Scores in [-1, 1] and keys, both (q, found), best first; ties by lower key. `found` is `top_k`, or how many
+            vectors may be found if these are fewer.
 
         Raises:
             InvalidArgument: top_k below 1.
@@ -111,11 +120,17 @@ class FlatIndex:
         if queries.ndim != 2 or queries.shape[1] != self._dimension:
             raise InvalidVector(f"queries of shape {queries.shape} where (q, {self._dimension}) is wanted")
         with self._lock.read():
-            count = len(self._open())
-            found = min(top_k, count)
+            rows_of = self._open()
+            count = len(rows_of)
+            allowed = None if among is None else self._rows_among(among, rows_of)
+            found = min(top_k, count if allowed is None else len(allowed))
             scores = np.empty((len(queries), found), dtype=np.float32)
             keys = np.empty((len(queries), found), dtype=np.int64)
             if found == 0 or len(queries) == 0:
+                return scores, keys
+            if allowed is not None:
+                for i, query in enumerate(queries):
+                    scores[i], keys[i] = self._best(query, allowed, found)
                 return scores, keys
             matrix = self._matrix[:count]
             wanted = min(found + _SPARE, count)
@@ -159,6 +174,10 @@ class FlatIndex:
         keys = self._keys[rows]
         order = np.lexsort((keys, -scores))[:found]
         return scores[order], keys[order]
+
+    def _rows_among(self, among: Keys, rows_of: dict[int, int]) -> NDArray[np.int64]:
+        rows = [rows_of[key] for key in among.tolist() if key in rows_of]
+        return np.array(rows, dtype=np.int64)
 
     def _grow(self, count: int) -> None:
         """Makes room; rows beyond those used are address space only until they are written."""

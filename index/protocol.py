@@ -20,8 +20,20 @@ class VectorIndex(Protocol):
     def delete(self, keys: Keys) -> None:
         """Removes keys; unknown ones are ignored."""
 
-    def search(self, queries: Vectors, top_k: int, *, exact: bool = False) -> tuple[Vectors, Keys]:
-        """Returns scores and keys, both (q, min(top_k, len)), best first; ties by lower key."""
+    def search(
+        self, queries: Vectors, top_k: int, *, exact: bool = False, among: Keys | None = None
+    ) -> tuple[Vectors, Keys]:
+        """Returns scores and keys, both (q, found), best first; ties by lower key.
+
+        Args:
+            queries: Unit vectors, shape (q, d).
+            top_k: How many at most, from 1.
+            exact: Do without approximation.
+            among: Ascending keys, no two alike: only these may be found; None: all. Those not held are ignored.
+
+        Returns:
+            `found` is `top_k`, or how many vectors may be found if these are fewer: never less, whatever the engine.
+        """
 
     def __len__(self) -> int:
         """How many vectors it holds."""

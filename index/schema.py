@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 from twinlens.index.errors import CorruptCollection
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 
 # Vectors of 512 to 1,000 floats fit several to a page of this size; in 4 KiB pages each would spill over.
 PAGE_BYTES = 16384
@@ -26,6 +26,21 @@ CREATE TABLE variants (
     variant TEXT NOT NULL,
     PRIMARY KEY (generation, variant)
 ) STRICT, WITHOUT ROWID;
+"""
+# `changes` is a log: an entry for every change of an item's vectors, in whatever generation. `segments` names the
+# merged files that count, and through which change they hold what there was. Entries that all segments hold are
+# removed; a file that no row names, or a row whose file is gone, counts for nothing, and the truth is read instead.
+_INDEXES = """
+ALTER TABLE collection ADD COLUMN kind TEXT NOT NULL DEFAULT 'auto';
+CREATE TABLE changes (number INTEGER PRIMARY KEY AUTOINCREMENT, item INTEGER NOT NULL) STRICT;
+CREATE TABLE segments (
+    generation INTEGER NOT NULL REFERENCES generations (number) ON DELETE CASCADE,
+    modality TEXT NOT NULL CHECK (modality IN ('image', 'text')),
+    token TEXT NOT NULL UNIQUE,
+    through INTEGER NOT NULL,
+    PRIMARY KEY (generation, modality)
+) STRICT, WITHOUT ROWID;
+CREATE TABLE metadata_indexes (path TEXT PRIMARY KEY) STRICT, WITHOUT ROWID;
 """
 _SCHEMA = f"""
 CREATE TABLE generations (
@@ -65,10 +80,10 @@ CREATE TABLE vectors (
     PRIMARY KEY (generation, item, modality),
     FOREIGN KEY (item, generation) REFERENCES embedded (item, generation) ON DELETE CASCADE
 ) STRICT, WITHOUT ROWID;
-{_VARIANTS}"""
+{_VARIANTS}{_INDEXES}"""
 
 # From a schema number to the statements that lead to the next one.
-MIGRATIONS: Mapping[int, str] = {1: _VARIANTS}
+MIGRATIONS: Mapping[int, str] = {1: _VARIANTS, 2: _INDEXES}
 
 
 def create(connection: sqlite3.Connection) -> None:

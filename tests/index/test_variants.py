@@ -68,7 +68,10 @@ def test_a_collection_from_before_variants_were_kept_is_brought_forward(tmp_path
     variants(tmp_path, INT8, "a")
     (database,) = tmp_path.rglob("collection.db")
     with closing(sqlite3.connect(database)) as connection:  # as version 1 of the schema left it
-        connection.executescript("DROP TABLE variants; PRAGMA user_version = 1;")
+        connection.executescript(
+            "DROP TABLE variants; DROP TABLE changes; DROP TABLE segments; DROP TABLE metadata_indexes;"
+            "ALTER TABLE collection DROP COLUMN kind; PRAGMA user_version = 1;"
+        )
     assert variants(tmp_path, FP32) == ()
     assert variants(tmp_path, FP32, "b") == (FP32,)
     with closing(Catalog(tmp_path)) as catalog:

@@ -1,0 +1,25 @@
+"""How collections are searched."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from twinlens.index.kinds.kind import Kind
+
+
+@dataclass(frozen=True, slots=True)
+class IndexOptions:
+    """What all collections of a catalog share.
+
+    Attributes:
+        threads: How many threads all searches together may use; None: as many as the machine lets this process.
+        kind: Of collections that are created without saying so.
+        memory_bytes: What one collection's index may take before `auto` chooses a smaller kind; None: half of the
+            machine's memory.
+        least_merged: While a generation has fewer vectors of a modality, they stay unmerged and are all compared.
+    """
+
+    threads: int | None = None
+    kind: Kind = Kind.AUTO
+    memory_bytes: int | None = None
+    least_merged: int = 4096
