@@ -5,10 +5,12 @@ isort:skip_file
 
 from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
+from google.protobuf import duration_pb2 as _duration_pb2
 from google.protobuf import message as _message
 from google.protobuf import struct_pb2 as _struct_pb2
 from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from twinlens.v1 import content_pb2 as _content_pb2
 import builtins as _builtins
 import sys
@@ -20,6 +22,190 @@ else:
     from typing_extensions import TypeAlias as _TypeAlias, Never as _Never
 
 DESCRIPTOR: _descriptor.FileDescriptor
+
+class _IndexKind:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _IndexKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_IndexKind.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    INDEX_KIND_UNSPECIFIED: _IndexKind.ValueType  # 0
+    """The server's default where a collection is created; no change where one is merged."""
+    INDEX_KIND_AUTO: _IndexKind.ValueType  # 1
+    """Chosen at every merge, by the number of vectors and the memory allowed."""
+    INDEX_KIND_FLAT: _IndexKind.ValueType  # 2
+    """Compares with every vector: exact."""
+    INDEX_KIND_HNSW: _IndexKind.ValueType  # 3
+    """A graph of near neighbours (Malkov and Yashunin): fastest, and takes the most memory."""
+    INDEX_KIND_IVF_FLAT: _IndexKind.ValueType  # 4
+    """Clusters of whole vectors."""
+    INDEX_KIND_IVF_PQ: _IndexKind.ValueType  # 5
+    """Clusters of compressed vectors, ranked again by the stored ones: the least memory."""
+
+class IndexKind(_IndexKind, metaclass=_IndexKindEnumTypeWrapper):
+    """Which structure lies over the merged vectors of a collection; fresh ones are always compared one by one. Hits are
+    scored from the stored vectors whatever the kind: kinds differ in speed, memory, and which hits they find.
+    """
+
+INDEX_KIND_UNSPECIFIED: IndexKind.ValueType  # 0
+"""The server's default where a collection is created; no change where one is merged."""
+INDEX_KIND_AUTO: IndexKind.ValueType  # 1
+"""Chosen at every merge, by the number of vectors and the memory allowed."""
+INDEX_KIND_FLAT: IndexKind.ValueType  # 2
+"""Compares with every vector: exact."""
+INDEX_KIND_HNSW: IndexKind.ValueType  # 3
+"""A graph of near neighbours (Malkov and Yashunin): fastest, and takes the most memory."""
+INDEX_KIND_IVF_FLAT: IndexKind.ValueType  # 4
+"""Clusters of whole vectors."""
+INDEX_KIND_IVF_PQ: IndexKind.ValueType  # 5
+"""Clusters of compressed vectors, ranked again by the stored ones: the least memory."""
+Global___IndexKind: _TypeAlias = IndexKind  # noqa: Y015
+
+@_typing.final
+class IndexState(_message.Message):
+    """One of the indexes of a collection's active generation: that of the pictures' vectors, or that of the captions'."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MODALITY_FIELD_NUMBER: _builtins.int
+    KIND_FIELD_NUMBER: _builtins.int
+    MERGED_COUNT_FIELD_NUMBER: _builtins.int
+    PENDING_COUNT_FIELD_NUMBER: _builtins.int
+    HIDDEN_COUNT_FIELD_NUMBER: _builtins.int
+    MERGING_FIELD_NUMBER: _builtins.int
+    MERGE_TIME_FIELD_NUMBER: _builtins.int
+    MERGE_DURATION_FIELD_NUMBER: _builtins.int
+    MERGE_ERROR_FIELD_NUMBER: _builtins.int
+    RECALL_FIELD_NUMBER: _builtins.int
+    RECALL_QUERY_COUNT_FIELD_NUMBER: _builtins.int
+    modality: _content_pb2.Modality.ValueType
+    """Whose vectors."""
+    kind: Global___IndexKind.ValueType
+    """What lies over the merged vectors; for INDEX_KIND_AUTO what was chosen."""
+    merged_count: _builtins.int
+    """Vectors merged into it, with those replaced or deleted since."""
+    pending_count: _builtins.int
+    """Vectors written since the last merge."""
+    hidden_count: _builtins.int
+    """Merged vectors that were replaced or deleted since: they are never found, and gone with the next merge."""
+    merging: _builtins.bool
+    """A merge is running."""
+    merge_error: _builtins.str
+    """Why the latest attempt to merge failed; empty where it did not. It is repeated by itself."""
+    recall: _builtins.float
+    """recall@10 of a sample of recent queries against exact search, from 0 to 1; unset before the first were compared."""
+    recall_query_count: _builtins.int
+    """How many queries were compared for it."""
+    @_builtins.property
+    def merge_time(self) -> _timestamp_pb2.Timestamp:
+        """When the last merge ended well; unset before the first."""
+
+    @_builtins.property
+    def merge_duration(self) -> _duration_pb2.Duration:
+        """How long it took."""
+
+    def __init__(
+        self,
+        *,
+        modality: _content_pb2.Modality.ValueType = ...,
+        kind: Global___IndexKind.ValueType = ...,
+        merged_count: _builtins.int = ...,
+        pending_count: _builtins.int = ...,
+        hidden_count: _builtins.int = ...,
+        merging: _builtins.bool = ...,
+        merge_time: _timestamp_pb2.Timestamp | None = ...,
+        merge_duration: _duration_pb2.Duration | None = ...,
+        merge_error: _builtins.str = ...,
+        recall: _builtins.float | None = ...,
+        recall_query_count: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_recall", b"_recall", "merge_duration", b"merge_duration", "merge_time", b"merge_time", "recall", b"recall"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_recall", b"_recall", "hidden_count", b"hidden_count", "kind", b"kind", "merge_duration", b"merge_duration", "merge_error", b"merge_error", "merge_time", b"merge_time", "merged_count", b"merged_count", "merging", b"merging", "modality", b"modality", "pending_count", b"pending_count", "recall", b"recall", "recall_query_count", b"recall_query_count"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__recall: _TypeAlias = _typing.Literal["recall"]  # noqa: Y015
+    _WhichOneofArgType__recall: _TypeAlias = _typing.Literal["_recall", b"_recall"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__recall) -> _WhichOneofReturnType__recall | None: ...
+
+Global___IndexState: _TypeAlias = IndexState  # noqa: Y015
+
+@_typing.final
+class CollectionBytes(_message.Message):
+    """What a collection takes. A part that is not known is 0."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DATABASE_FIELD_NUMBER: _builtins.int
+    INDEXES_FIELD_NUMBER: _builtins.int
+    IMAGES_FIELD_NUMBER: _builtins.int
+    MEMORY_FIELD_NUMBER: _builtins.int
+    database: _builtins.int
+    """The database, with its log."""
+    indexes: _builtins.int
+    """Files of the indexes."""
+    images: _builtins.int
+    """Stored pictures."""
+    memory: _builtins.int
+    """Memory of the indexes, an estimate."""
+    def __init__(
+        self,
+        *,
+        database: _builtins.int = ...,
+        indexes: _builtins.int = ...,
+        images: _builtins.int = ...,
+        memory: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["database", b"database", "images", b"images", "indexes", b"indexes", "memory", b"memory"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CollectionBytes: _TypeAlias = CollectionBytes  # noqa: Y015
+
+@_typing.final
+class Generation(_message.Message):
+    """Vectors of one space for the items of a collection. One generation is active: writes and searches go to it."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NUMBER_FIELD_NUMBER: _builtins.int
+    SPACE_ID_FIELD_NUMBER: _builtins.int
+    DIMENSION_FIELD_NUMBER: _builtins.int
+    ACTIVE_FIELD_NUMBER: _builtins.int
+    ITEM_COUNT_FIELD_NUMBER: _builtins.int
+    CREATE_TIME_FIELD_NUMBER: _builtins.int
+    number: _builtins.int
+    """Its number, counted from 1."""
+    space_id: _builtins.str
+    """The space its vectors belong to."""
+    dimension: _builtins.int
+    """Length of its vectors."""
+    active: _builtins.bool
+    """Whether it is the active one."""
+    item_count: _builtins.int
+    """Items it has dealt with; fewer than the collection holds while it is being filled, or after it was replaced."""
+    @_builtins.property
+    def create_time(self) -> _timestamp_pb2.Timestamp:
+        """When it was begun."""
+
+    def __init__(
+        self,
+        *,
+        number: _builtins.int = ...,
+        space_id: _builtins.str = ...,
+        dimension: _builtins.int = ...,
+        active: _builtins.bool = ...,
+        item_count: _builtins.int = ...,
+        create_time: _timestamp_pb2.Timestamp | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["active", b"active", "create_time", b"create_time", "dimension", b"dimension", "item_count", b"item_count", "number", b"number", "space_id", b"space_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Generation: _TypeAlias = Generation  # noqa: Y015
 
 @_typing.final
 class Collection(_message.Message):
@@ -35,6 +221,12 @@ class Collection(_message.Message):
     TEXT_VECTOR_COUNT_FIELD_NUMBER: _builtins.int
     CREATE_TIME_FIELD_NUMBER: _builtins.int
     VARIANTS_FIELD_NUMBER: _builtins.int
+    INDEX_KIND_FIELD_NUMBER: _builtins.int
+    INDEXES_FIELD_NUMBER: _builtins.int
+    BYTES_FIELD_NUMBER: _builtins.int
+    GENERATIONS_FIELD_NUMBER: _builtins.int
+    METADATA_INDEXES_FIELD_NUMBER: _builtins.int
+    DAMAGE_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     """Chosen by the user: 1 to 64 of a-z, 0-9, "-" and "_", starting with a letter or digit."""
     space_id: _builtins.str
@@ -47,6 +239,10 @@ class Collection(_message.Message):
     """Items that have a picture's vector."""
     text_vector_count: _builtins.int
     """Items that have a caption's vector."""
+    index_kind: Global___IndexKind.ValueType
+    """The kind that was asked for."""
+    damage: _builtins.str
+    """Why it cannot be used; nothing else but `id` is then set. It can be deleted, or restored from a backup."""
     @_builtins.property
     def create_time(self) -> _timestamp_pb2.Timestamp:
         """When it was created."""
@@ -56,6 +252,22 @@ class Collection(_message.Message):
         """What computed its active vectors, such as "image int8 on cpu, text fp32 on cpu": one for each change of it. Empty
         where it was not recorded.
         """
+
+    @_builtins.property
+    def indexes(self) -> _containers.RepeatedCompositeFieldContainer[Global___IndexState]:
+        """One for each modality."""
+
+    @_builtins.property
+    def bytes(self) -> Global___CollectionBytes:
+        """What it takes on disk and in memory."""
+
+    @_builtins.property
+    def generations(self) -> _containers.RepeatedCompositeFieldContainer[Global___Generation]:
+        """In the order of their numbers."""
+
+    @_builtins.property
+    def metadata_indexes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Paths into metadata that are indexed for filters, in order."""
 
     def __init__(
         self,
@@ -68,10 +280,16 @@ class Collection(_message.Message):
         text_vector_count: _builtins.int = ...,
         create_time: _timestamp_pb2.Timestamp | None = ...,
         variants: _abc.Iterable[_builtins.str] | None = ...,
+        index_kind: Global___IndexKind.ValueType = ...,
+        indexes: _abc.Iterable[Global___IndexState] | None = ...,
+        bytes: Global___CollectionBytes | None = ...,
+        generations: _abc.Iterable[Global___Generation] | None = ...,
+        metadata_indexes: _abc.Iterable[_builtins.str] | None = ...,
+        damage: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["bytes", b"bytes", "create_time", b"create_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time", "dimension", b"dimension", "id", b"id", "image_vector_count", b"image_vector_count", "item_count", b"item_count", "space_id", b"space_id", "text_vector_count", b"text_vector_count", "variants", b"variants"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bytes", b"bytes", "create_time", b"create_time", "damage", b"damage", "dimension", b"dimension", "generations", b"generations", "id", b"id", "image_vector_count", b"image_vector_count", "index_kind", b"index_kind", "indexes", b"indexes", "item_count", b"item_count", "metadata_indexes", b"metadata_indexes", "space_id", b"space_id", "text_vector_count", b"text_vector_count", "variants", b"variants"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -140,6 +358,8 @@ class NewItem(_message.Message):
     CAPTION_FIELD_NUMBER: _builtins.int
     METADATA_FIELD_NUMBER: _builtins.int
     IMAGE_FIELD_NUMBER: _builtins.int
+    IMAGE_VECTOR_FIELD_NUMBER: _builtins.int
+    TEXT_VECTOR_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     """Default: the hash of the content."""
     uri: _builtins.str
@@ -148,11 +368,22 @@ class NewItem(_message.Message):
     """Embedded by the text tower, if the model has one: at most 64 KiB."""
     image: _builtins.bytes
     """The encoded picture. At least one of `image` and `caption` is needed, of a kind the model has a tower for: of a
-    caption alone, an image-only model stores nothing (ERROR_REASON_UNSUPPORTED).
+    caption alone, an image-only model stores nothing (ERROR_REASON_UNSUPPORTED). An item that brings a vector needs
+    neither, but then an id.
     """
     @_builtins.property
     def metadata(self) -> _struct_pb2.Struct:
         """Free-form metadata: at most 64 KiB as JSON, nested at most 24 deep, without NaN and infinities."""
+
+    @_builtins.property
+    def image_vector(self) -> _content_pb2.Vector:
+        """Used instead of embedding `image`; an item may have it without a picture. It belongs to the `space_id` of the
+        request, has the collection's dimension, and need not have unit length.
+        """
+
+    @_builtins.property
+    def text_vector(self) -> _content_pb2.Vector:
+        """The same for `caption`. Where an item brings any vector, nothing of it is embedded."""
 
     def __init__(
         self,
@@ -162,10 +393,12 @@ class NewItem(_message.Message):
         caption: _builtins.str = ...,
         metadata: _struct_pb2.Struct | None = ...,
         image: _builtins.bytes = ...,
+        image_vector: _content_pb2.Vector | None = ...,
+        text_vector: _content_pb2.Vector | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["metadata", b"metadata"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["image_vector", b"image_vector", "metadata", b"metadata", "text_vector", b"text_vector"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["caption", b"caption", "id", b"id", "image", b"image", "metadata", b"metadata", "uri", b"uri"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["caption", b"caption", "id", b"id", "image", b"image", "image_vector", b"image_vector", "metadata", b"metadata", "text_vector", b"text_vector", "uri", b"uri"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -178,16 +411,20 @@ class CreateCollectionRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     COLLECTION_FIELD_NUMBER: _builtins.int
+    INDEX_KIND_FIELD_NUMBER: _builtins.int
     collection: _builtins.str
     """The id; see Collection.id."""
+    index_kind: Global___IndexKind.ValueType
+    """Default: as the server is set."""
     def __init__(
         self,
         *,
         collection: _builtins.str = ...,
+        index_kind: Global___IndexKind.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["collection", b"collection"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["collection", b"collection", "index_kind", b"index_kind"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -364,8 +601,13 @@ class UpsertItemsRequest(_message.Message):
 
     COLLECTION_FIELD_NUMBER: _builtins.int
     ITEMS_FIELD_NUMBER: _builtins.int
+    SPACE_ID_FIELD_NUMBER: _builtins.int
     collection: _builtins.str
     """The collection's id; may be left out after the first message."""
+    space_id: _builtins.str
+    """The space of the vectors that items bring: needed in the first message where any does, and another one than the
+    collection's is FAILED_PRECONDITION, naming both.
+    """
     @_builtins.property
     def items(self) -> _containers.RepeatedCompositeFieldContainer[Global___NewItem]:
         """The items of this message. Of two items of one id the later one stays."""
@@ -375,10 +617,11 @@ class UpsertItemsRequest(_message.Message):
         *,
         collection: _builtins.str = ...,
         items: _abc.Iterable[Global___NewItem] | None = ...,
+        space_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["collection", b"collection", "items", b"items"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["collection", b"collection", "items", b"items", "space_id", b"space_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -523,22 +766,26 @@ class ListItemsRequest(_message.Message):
     COLLECTION_FIELD_NUMBER: _builtins.int
     PAGE_SIZE_FIELD_NUMBER: _builtins.int
     PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    FILTER_FIELD_NUMBER: _builtins.int
     collection: _builtins.str
     """The collection's id."""
     page_size: _builtins.int
     """0 means 100; at most 1,000 are returned."""
     page_token: _builtins.str
     """From the page before; empty for the first."""
+    filter: _builtins.str
+    """Only items that match; see docs/filters.md. Empty: all."""
     def __init__(
         self,
         *,
         collection: _builtins.str = ...,
         page_size: _builtins.int = ...,
         page_token: _builtins.str = ...,
+        filter: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["collection", b"collection", "page_size", b"page_size", "page_token", b"page_token"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["collection", b"collection", "filter", b"filter", "page_size", b"page_size", "page_token", b"page_token"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -574,14 +821,17 @@ Global___ListItemsResponse: _TypeAlias = ListItemsResponse  # noqa: Y015
 
 @_typing.final
 class DeleteItemsRequest(_message.Message):
-    """Asks to delete items."""
+    """Asks to delete items, by id or by filter: exactly one of both."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     COLLECTION_FIELD_NUMBER: _builtins.int
     IDS_FIELD_NUMBER: _builtins.int
+    FILTER_FIELD_NUMBER: _builtins.int
     collection: _builtins.str
     """The collection's id."""
+    filter: _builtins.str
+    """All items that match; see docs/filters.md."""
     @_builtins.property
     def ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """1 to 10,000 ids."""
@@ -591,10 +841,11 @@ class DeleteItemsRequest(_message.Message):
         *,
         collection: _builtins.str = ...,
         ids: _abc.Iterable[_builtins.str] | None = ...,
+        filter: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["collection", b"collection", "ids", b"ids"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["collection", b"collection", "filter", b"filter", "ids", b"ids"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

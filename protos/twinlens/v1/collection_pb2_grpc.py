@@ -26,7 +26,8 @@ if _version_not_supported:
 
 
 class CollectionServiceStub:
-    """Keeps items: pictures with captions and metadata, and their vectors.
+    """Keeps items: pictures with captions and metadata, and their vectors. What is done to a whole collection (merging,
+    checking, backups …) is in CollectionOperationsService.
     """
 
     def __init__(self, channel):
@@ -78,7 +79,8 @@ class CollectionServiceStub:
 
 
 class CollectionServiceServicer:
-    """Keeps items: pictures with captions and metadata, and their vectors.
+    """Keeps items: pictures with captions and metadata, and their vectors. What is done to a whole collection (merging,
+    checking, backups …) is in CollectionOperationsService.
     """
 
     def CreateCollection(self, request, context):
@@ -189,7 +191,8 @@ def add_CollectionServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class CollectionService:
-    """Keeps items: pictures with captions and metadata, and their vectors.
+    """Keeps items: pictures with captions and metadata, and their vectors. What is done to a whole collection (merging,
+    checking, backups …) is in CollectionOperationsService.
     """
 
     @staticmethod

@@ -27,7 +27,9 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class CollectionServiceStub:
-    """Keeps items: pictures with captions and metadata, and their vectors."""
+    """Keeps items: pictures with captions and metadata, and their vectors. What is done to a whole collection (merging,
+    checking, backups …) is in CollectionOperationsService.
+    """
 
     @_typing.overload
     def __new__(cls, channel: _grpc.Channel) -> _Self: ...
@@ -52,7 +54,9 @@ class CollectionServiceStub:
 
 @_typing.type_check_only
 class CollectionServiceAsyncStub(CollectionServiceStub):
-    """Keeps items: pictures with captions and metadata, and their vectors."""
+    """Keeps items: pictures with captions and metadata, and their vectors. What is done to a whole collection (merging,
+    checking, backups …) is in CollectionOperationsService.
+    """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     CreateCollection: _aio.UnaryUnaryMultiCallable[_collection_pb2.CreateCollectionRequest, _collection_pb2.CreateCollectionResponse]  # type: ignore[assignment]
@@ -73,7 +77,9 @@ class CollectionServiceAsyncStub(CollectionServiceStub):
     """Deletes items; ids that do not exist are not an error."""
 
 class CollectionServiceServicer(metaclass=_abc_1.ABCMeta):
-    """Keeps items: pictures with captions and metadata, and their vectors."""
+    """Keeps items: pictures with captions and metadata, and their vectors. What is done to a whole collection (merging,
+    checking, backups …) is in CollectionOperationsService.
+    """
 
     @_abc_1.abstractmethod
     def CreateCollection(

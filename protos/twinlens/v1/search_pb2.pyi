@@ -107,6 +107,7 @@ class SearchRequest(_message.Message):
     TOP_K_FIELD_NUMBER: _builtins.int
     MIN_SCORE_FIELD_NUMBER: _builtins.int
     EXACT_FIELD_NUMBER: _builtins.int
+    FILTER_FIELD_NUMBER: _builtins.int
     collection: _builtins.str
     """The collection's id."""
     modality: _content_pb2.Modality.ValueType
@@ -119,6 +120,10 @@ class SearchRequest(_message.Message):
     """Leave out hits whose cosine is lower."""
     exact: _builtins.bool
     """Compare with every stored vector instead of asking the index."""
+    filter: _builtins.str
+    """Only among items that match; see docs/filters.md. Empty: all. As many hits come back as without it while so many
+    items match.
+    """
     @_builtins.property
     def queries(self) -> _containers.RepeatedCompositeFieldContainer[Global___Query]:
         """1 to 256 queries."""
@@ -132,10 +137,11 @@ class SearchRequest(_message.Message):
         top_k: _builtins.int = ...,
         min_score: _builtins.float | None = ...,
         exact: _builtins.bool = ...,
+        filter: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_min_score", b"_min_score", "min_score", b"min_score"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_min_score", b"_min_score", "collection", b"collection", "exact", b"exact", "min_score", b"min_score", "modality", b"modality", "queries", b"queries", "top_k", b"top_k"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_min_score", b"_min_score", "collection", b"collection", "exact", b"exact", "filter", b"filter", "min_score", b"min_score", "modality", b"modality", "queries", b"queries", "top_k", b"top_k"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__min_score: _TypeAlias = _typing.Literal["min_score"]  # noqa: Y015
     _WhichOneofArgType__min_score: _TypeAlias = _typing.Literal["_min_score", b"_min_score"]  # noqa: Y015
