@@ -23,6 +23,7 @@ from rich.table import Table
 from twinlens.index.catalog import Catalog
 from twinlens.index.collection import Collection
 from twinlens.index.item import Modality, NewItem
+from twinlens.index.options import IndexOptions
 
 SPACE = "bench"
 
@@ -65,7 +66,7 @@ def measure(root: Path, rows: int, dimension: int, threads: int, searches: int) 
     figures: dict[str, float] = {}
     vectors = clustered(rows, dimension, seed=0)
     queries = clustered(searches, dimension, seed=1)
-    catalog = Catalog(root, threads=threads)
+    catalog = Catalog(root, options=IndexOptions(threads=threads))
     collection = catalog.create("photos", space_id=SPACE, dimension=dimension)
     start = time.perf_counter()
     for batch in items(vectors, 256):
@@ -82,7 +83,7 @@ def measure(root: Path, rows: int, dimension: int, threads: int, searches: int) 
     figures["close_s"] = time.perf_counter() - start
 
     start = time.perf_counter()
-    catalog = Catalog(root, threads=threads)
+    catalog = Catalog(root, options=IndexOptions(threads=threads))
     collection = catalog.get("photos")
     figures["open_s"] = time.perf_counter() - start
 

@@ -26,6 +26,8 @@ from twinlens.index.errors import (
 from twinlens.index.flat import FlatIndex
 from twinlens.index.generations import EngineFactory
 from twinlens.index.ids import check_collection_id, may_be_collection_id
+from twinlens.index.kinds.kind import Kind, check_kind
+from twinlens.index.options import IndexOptions
 from twinlens.index.paging import check_limit
 from twinlens.index.state import DATABASE_FILE
 
@@ -39,7 +41,7 @@ class Catalog:
         self,
         root: str | Path,
         *,
-        threads: int | None = None,
+        options: IndexOptions = IndexOptions(),  # noqa: B008 - it cannot change
         engine: EngineFactory | None = None,
         variant: str = "",
     ) -> None:
@@ -47,9 +49,8 @@ class Catalog:
 
         Args:
             root: The data folder.
-            threads: How many OpenMP threads all searches together may use: they take turns. None leaves OpenMP's own
-                setting, and searches run side by side.
-            engine: Another maker of engines than exact FAISS.
+            options: How its collections are searched.
+            engine: Another maker of engines than FAISS with background merges.
             variant: What computes the vectors to come, for the record: `Encoder.variant`.
 
         Raises:
@@ -58,7 +59,8 @@ class Catalog:
         """
         self._folder = Path(root) / "collections"
         turn = threading.Lock()
-        self._engine = engine or (lambda dimension: FlatIndex(dimension, threads=threads, turn=turn))
+        self._options = options
+        self._engine = engine or (lambda dimension: FlatIndex(dimension, threads=options.threads, turn=turn))
         self._variant = variant
         self._open: dict[str, Collection] = {}
         self._changing = threading.Lock()
@@ -69,21 +71,30 @@ class Catalog:
         for leftover in self._folder.glob(f"{_ASIDE}*"):
             shutil.rmtree(leftover, ignore_errors=True)
 
-    def create(self, id: str, *, space_id: str, dimension: int) -> Collection:  # noqa: A002 - the callers' word
+    def create(
+        self,
+        id: str,  # noqa: A002 - the callers' word
+        *,
+        space_id: str,
+        dimension: int,
+        kind: Kind | None = None,
+    ) -> Collection:
         """Makes an empty collection.
 
         Args:
             id: 1 to 64 of a-z, 0-9, "-" and "_", starting with a letter or digit.
             space_id: The space its vectors will belong to.
             dimension: Their length.
+            kind: Which structure finds them; None: that of the catalog's options.
 
         Raises:
             CollectionExists: there is one of that id.
-            InvalidArgument: the id or the dimension is not allowed.
+            InvalidArgument: the id, the dimension or the kind is not allowed.
         """
         check_collection_id(id)
         if not space_id or dimension < 1:
             raise InvalidArgument(f"a collection needs a space and a dimension from 1, not {dimension}")
+        asked = check_kind(self._options.kind if kind is None else kind)
         with self._changing:
             self._check_open()
             folder = self._folder / id
@@ -98,8 +109,8 @@ class Catalog:
                         now_s = time.time()
                         number = generations.insert_generation(connection, space_id, dimension, now_s)
                         connection.execute(
-                            "INSERT INTO collection (one, active_generation, created_s) VALUES (1, ?, ?)",
-                            (number, now_s),
+                            "INSERT INTO collection (one, active_generation, created_s, kind) VALUES (1, ?, ?, ?)",
+                            (number, now_s, str(asked)),
                         )
                     sync(aside)
                     aside.rename(folder)

@@ -17,6 +17,7 @@ from twinlens.index.errors import CorruptCollection, InvalidArgument, ItemNotFou
 from twinlens.index.generations import EngineFactory
 from twinlens.index.ids import check_item_id
 from twinlens.index.item import Hit, Item, Modality, NewItem, Stats
+from twinlens.index.kinds.kind import Kind
 from twinlens.index.paging import check_limit
 from twinlens.index.prepare import check_modality, prepare_item
 from twinlens.index.refill import Refill
@@ -334,6 +335,24 @@ class Collection:
             InvalidArgument: no such generation, or it is the active one.
         """
         self._refill.drop(generation)
+
+    @property
+    def kind(self) -> Kind:
+        """Which structure finds the merged vectors, as it was asked for."""
+        return self._state.kind
+
+    def merge(self, *, kind: Kind | None = None, wait: bool = True) -> None:
+        """Builds the index of all active vectors anew, while searches go on with the one before.
+
+        Args:
+            kind: The structure to have from now on, kept with the collection; None: the one it has.
+            wait: Return when it is done, and raise what stopped it; otherwise leave it to the background.
+
+        Raises:
+            InvalidArgument: there is no such kind.
+            CollectionError: the disk is full or read-only; the index before goes on serving.
+        """
+        self._state.merge(kind=kind, wait=wait)
 
     def close(self) -> None:
         """Waits for running calls and closes the files; later calls raise CollectionNotFound."""

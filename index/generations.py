@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from twinlens.index.errors import CorruptCollection, InvalidArgument
 from twinlens.index.item import Modality
+from twinlens.index.kinds.kind import Kind
 from twinlens.index.protocol import VectorIndex
 from twinlens.index.store import Row, stream_vectors
 
@@ -67,6 +68,20 @@ def find_active(connection: sqlite3.Connection, name: str) -> tuple[Generation, 
     if row is None or not isinstance(row[1], str) or not isinstance(row[2], int):
         raise CorruptCollection(f"{name}: its database names no active generation")
     return Generation(*row[:3]), float(row[3])
+
+
+def kind_of(connection: sqlite3.Connection, name: str) -> Kind:
+    """Which structure the collection's merged vectors are to get."""
+    row = connection.execute("SELECT kind FROM collection").fetchone()
+    try:
+        return Kind(row[0])
+    except (TypeError, ValueError) as error:
+        raise CorruptCollection(f"{name}: its database names an index kind that does not exist") from error
+
+
+def set_kind(connection: sqlite3.Connection, kind: Kind) -> None:
+    """Gives the collection another kind."""
+    connection.execute("UPDATE collection SET kind = ?", (str(kind),))
 
 
 def find_generation(connection: sqlite3.Connection, number: int, name: str) -> Generation:

@@ -17,6 +17,7 @@ from twinlens.index.database import Database
 from twinlens.index.errors import CollectionError, CollectionNotFound, SpaceMismatch
 from twinlens.index.generations import EngineFactory, Generation, LoadedGeneration
 from twinlens.index.item import Modality
+from twinlens.index.kinds.kind import Kind, check_kind
 from twinlens.index.rwlock import ReadWriteLock
 
 DATABASE_FILE = "collection.db"
@@ -32,6 +33,7 @@ class CollectionState:
         blobs: The originals.
         writing: Held from before a commit until the engines have followed it, so that both change in one order.
         created_s: When the collection was created, in seconds since the epoch.
+        kind: Which structure the merged vectors are to get.
         variant: What computes the vectors to come, such as "image int8 on cpu"; kept with their generation.
     """
 
@@ -63,6 +65,7 @@ class CollectionState:
             self.blobs = BlobStore(folder / BLOB_FOLDER, name)
             with self.database.read() as connection:
                 active, self.created_s = generations.find_active(connection, name)
+                self.kind = generations.kind_of(connection, name)
                 self._loaded: LoadedGeneration | None = generations.load(connection, active, engine, name)
                 if crashed:
                     self.blobs.sweep(store.all_blobs(connection))
@@ -122,6 +125,15 @@ class CollectionState:
             self._loaded = None
             if not isinstance(error, Exception):
                 raise
+
+    def merge(self, *, kind: Kind | None, wait: bool) -> None:  # noqa: ARG002
+        """As `Collection.merge`."""
+        with self.use(), self.writing:
+            if kind is not None:
+                asked = check_kind(kind)
+                with self.database.write() as connection:
+                    generations.set_kind(connection, asked)
+                self.kind = asked
 
     def check_space(self, loaded: LoadedGeneration, space_id: str) -> int:
         """Returns the dimension if the space is that of the generation.

@@ -15,6 +15,7 @@ from twinlens.index.errors import CorruptCollection, InvalidArgument
 from twinlens.index.item import Item, Modality
 from twinlens.index.prepare import PreparedItem
 from twinlens.index.protocol import Keys, Vectors
+from twinlens.index.tree.changes import note_changes
 
 _COLUMNS = "id, uri, caption, metadata, content_hash, blob IS NOT NULL, created_s, updated_s"
 _FLOAT = np.dtype("<f4")
@@ -74,10 +75,12 @@ def put_vectors(
             for modality, vector in of_item.items()
         ],
     )
+    note_changes(connection, vectors)
 
 
-def delete_items(connection: sqlite3.Connection, keys: Iterable[int]) -> None:
+def delete_items(connection: sqlite3.Connection, keys: Sequence[int]) -> None:
     """Removes items and their vectors."""
+    note_changes(connection, keys)
     connection.executemany("DELETE FROM items WHERE key = ?", [(key,) for key in keys])
 
 

@@ -15,6 +15,7 @@ from twinlens.index.catalog import Catalog
 from twinlens.index.collection import Collection
 from twinlens.index.durable import replace_file
 from twinlens.index.errors import CollectionError
+from twinlens.index.options import IndexOptions
 from twinlens.server.core.not_tuned import NotTuned
 from twinlens.server.core.thread_shares import thread_shares
 from twinlens.server.settings import Settings
@@ -122,7 +123,7 @@ def open_catalog(data: Path, settings: Settings, variant: str) -> Catalog:
     """
     try:
         data.mkdir(parents=True, exist_ok=True)
-        return Catalog(data, threads=thread_shares(settings).search, variant=variant)
+        return Catalog(data, options=IndexOptions(threads=thread_shares(settings).search), variant=variant)
     except CollectionError as error:
         raise StartError(str(error)) from None
     except OSError as error:

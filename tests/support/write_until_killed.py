@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from twinlens.index.catalog import Catalog
 from twinlens.index.collection import Collection
 from twinlens.index.item import Modality, NewItem
+from twinlens.index.options import IndexOptions
 
 SPACES = {"space-a": 16, "space-b": 24}
 Step = dict[str, Any]
@@ -95,7 +96,7 @@ def main() -> None:
     """Goes on until killed."""
     root, seed = Path(sys.argv[1]), int(sys.argv[2])
     rng = np.random.default_rng(seed)
-    catalog = Catalog(root, threads=1)
+    catalog = Catalog(root, options=IndexOptions(threads=1))
     collection = catalog.get("photos")
     space_id = collection.space_id
     model = {item.id: int(item.caption) for item in collection.list(limit=1000)}
