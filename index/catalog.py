@@ -27,8 +27,10 @@ from twinlens.index.flat import FlatIndex
 from twinlens.index.generations import EngineFactory
 from twinlens.index.ids import check_collection_id, may_be_collection_id
 from twinlens.index.kinds.kind import Kind, check_kind
+from twinlens.index.operations.steps import Progress
 from twinlens.index.options import IndexOptions
 from twinlens.index.paging import check_limit
+from twinlens.index.search_threads import SearchThreads
 from twinlens.index.state import DATABASE_FILE
 
 _ASIDE = "."  # no collection's id begins so: what is being made or removed is never seen
@@ -58,9 +60,9 @@ class Catalog:
             CollectionError: it cannot be created or written to.
         """
         self._folder = Path(root) / "collections"
-        turn = threading.Lock()
+        threads = SearchThreads(options.threads)
         self._options = options
-        self._engine = engine or (lambda dimension: FlatIndex(dimension, threads=options.threads, turn=turn))
+        self._engine = engine or (lambda dimension: FlatIndex(dimension, threads=threads))
         self._variant = variant
         self._open: dict[str, Collection] = {}
         self._changing = threading.Lock()
@@ -164,6 +166,33 @@ class Catalog:
                 folder.rename(aside)
                 sync(self._folder)
         shutil.rmtree(aside, ignore_errors=True)
+
+    def restore(
+        self,
+        root: str,
+        backup: str,
+        *,
+        id: str = "",  # noqa: A002
+        replace: bool = False,
+    ) -> Iterator[Progress | Collection]:
+        """Makes a collection of a backup. All of it is verified before it appears; others are served meanwhile.
+
+        Args:
+            root: Where backups are kept: a folder or an fsspec address.
+            backup: Its id.
+            id: What the collection is to be called; empty: as the one that the backup was made of.
+            replace: Put it in the place of a collection of that id, damaged or not, once it is verified.
+
+        Yields:
+            How far it is, and last the collection.
+
+        Raises:
+            BackupNotFound: there is no complete backup of that id.
+            DamagedBackup: a file of it is missing, cut off or changed.
+            CollectionExists: there is one of that id, and it is not to be replaced.
+            CollectionError: the place cannot be read, or the disk is full.
+        """
+        raise NotImplementedError
 
     def close(self) -> None:
         """Closes all collections, once running calls are done, and gives up the data folder."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import sqlite3
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
@@ -16,13 +17,19 @@ from twinlens.index import generations, store
 from twinlens.index.errors import CorruptCollection, InvalidArgument, ItemNotFound
 from twinlens.index.generations import EngineFactory
 from twinlens.index.ids import check_item_id
-from twinlens.index.item import Hit, Item, Modality, NewItem, Stats
+from twinlens.index.item import Hit, Item, Modality, NewItem
 from twinlens.index.kinds.kind import Kind
+from twinlens.index.operations.backup import back_up
+from twinlens.index.operations.check import check_collection
+from twinlens.index.operations.duplicates import duplicate_groups
+from twinlens.index.operations.statistics import collection_stats, generation_states
+from twinlens.index.operations.steps import Backup, DuplicateGroup, Finding, Progress
 from twinlens.index.paging import check_limit
 from twinlens.index.prepare import check_modality, prepare_item
 from twinlens.index.refill import Refill
 from twinlens.index.search import live_hits
 from twinlens.index.state import CollectionState
+from twinlens.index.stats import GenerationState, Stats
 from twinlens.index.vector_pages import vector_pages
 from twinlens.index.vectors import unit_vectors
 
@@ -246,22 +253,58 @@ class Collection:
             )
 
     def stats(self) -> Stats:
-        """Counts."""
-        with self._state.use():
-            loaded = self._state.current()
-            with self._state.database.read() as connection:
-                items = store.count_items(connection)
-                variants = generations.variants_of(connection, loaded.generation.number)
-            return Stats(
-                id=self.id,
-                space_id=loaded.generation.space_id,
-                dimension=loaded.generation.dimension,
-                items=items,
-                image_vectors=len(loaded.engines[Modality.IMAGE]),
-                text_vectors=len(loaded.engines[Modality.TEXT]),
-                created_s=self._state.created_s,
-                variants=variants,
-            )
+        """Counts, sizes, and how the indexes and generations are."""
+        return collection_stats(self._state, self.id)
+
+    def check(self) -> Iterator[Progress | Finding]:
+        """Compares everything stored with everything else, changing nothing; reads and writes go on meanwhile.
+
+        Yields:
+            How far it is, and what is not as it should be; no finding means that all is well.
+        """
+        return check_collection(self._state)
+
+    def duplicates(
+        self, modality: Modality, *, threshold: float = 0.95, exact: bool | None = None
+    ) -> Iterator[Progress | DuplicateGroup]:
+        """Finds groups of items whose active vectors are nearly alike.
+
+        Items stored or deleted meanwhile may or may not be among them.
+
+        Args:
+            modality: Which vectors to compare.
+            threshold: Lowest cosine that links two items, above 0 to 1.
+            exact: Compare all with all (time grows with the square of their number), or search with the index, which
+                may miss a link; None: all with all while they are few.
+
+        Yields:
+            How far it is, and then the groups, largest first.
+
+        Raises:
+            InvalidArgument: the threshold or the modality is not allowed.
+        """
+        return duplicate_groups(self._state, modality, threshold=threshold, exact=exact)
+
+    def backup(self, to: str, *, backup: str = "") -> Iterator[Progress | Backup]:
+        """Copies everything to a folder or object store, as it is now; reads and writes go on meanwhile.
+
+        Pictures lie beside the backups and are shared by all that are at one place. A backup counts once it is
+        complete: what an interrupted one left is none, and is cleared by the next of that id.
+
+        Args:
+            to: Where backups are kept: a folder or an fsspec address (`s3://…`).
+            backup: Its id, 1 to 128 of a-z, 0-9, "-" and "_"; empty: the collection's id and the time.
+
+        Yields:
+            How far it is, and last the backup.
+
+        Raises:
+            BackupExists: there is one of that id.
+            InvalidArgument: the id is not allowed.
+            CorruptCollection: the database or a picture is damaged.
+            CollectionError: the place cannot be written.
+        """
+        return back_up(self._state, self.id, to, backup=backup)
 
     def iter_vectors(
         self,
@@ -286,6 +329,19 @@ class Collection:
         """As `iter_vectors`, but instead of the id what the item's metadata has under a key; None where nothing."""
         for texts, vectors in vector_pages(self._state, modality, batch, "metadata"):
             yield store.values_under(texts, key, self._state.name), vectors
+
+    def export(self, modalities: Sequence[Modality] = (), *, batch: int = 256) -> Export:
+        """Goes through all items by id, with their active vectors of these modalities.
+
+        Items stored or deleted meanwhile may or may not be among them. The generation is the one active at the start;
+        the pages raise InvalidArgument should it be dropped before they end.
+        """
+        limit = check_limit(batch)
+
+        def read_page(connection: sqlite3.Connection, after: str) -> builtins.list[Item]:
+            return store.page_of_items(connection, after, limit, self._state.name)
+
+        return export(self._state, read_page, modalities)
 
     def begin_generation(self, *, space_id: str, dimension: int) -> int:
         """Starts a generation to be filled beside the active one, or goes on with one of that space.
@@ -353,6 +409,10 @@ class Collection:
             CollectionError: the disk is full or read-only; the index before goes on serving.
         """
         self._state.merge(kind=kind, wait=wait)
+
+    def generations(self) -> builtins.list[GenerationState]:
+        """All generations by number, and how far each is filled."""
+        return generation_states(self._state)
 
     def close(self) -> None:
         """Waits for running calls and closes the files; later calls raise CollectionNotFound."""

@@ -41,3 +41,23 @@ class CollectionBusy(CollectionError):  # noqa: N818
 
 class EngineUnavailable(CollectionError):  # noqa: N818
     """The vector engine's package is not installed; the message names the extra."""
+
+
+class DamagedSegment(CollectionError):  # noqa: N818
+    """A file of merged vectors is missing, cut off or changed; it is named. It can be built again from the database."""
+
+
+class MergeStopped(CollectionError):  # noqa: N818
+    """Merging was stopped before it was done; nothing has changed."""
+
+
+class BackupNotFound(CollectionError):  # noqa: N818
+    """No complete backup of that id."""
+
+
+class BackupExists(CollectionError):  # noqa: N818
+    """There is a backup of that id already."""
+
+
+class DamagedBackup(CollectionError):  # noqa: N818
+    """A file of a backup is missing, cut off or changed; it is named."""

@@ -13,6 +13,7 @@ from twinlens.index.errors import CorruptCollection, InvalidArgument
 from twinlens.index.item import Modality
 from twinlens.index.kinds.kind import Kind
 from twinlens.index.protocol import VectorIndex
+from twinlens.index.stats import GenerationState
 from twinlens.index.store import Row, stream_vectors
 
 EngineFactory = Callable[[int], VectorIndex]
@@ -106,6 +107,19 @@ def newest_of_space(connection: sqlite3.Connection, space_id: str) -> Generation
         (space_id,),
     ).fetchone()
     return None if row is None else Generation(*row)
+
+
+def all_generations(connection: sqlite3.Connection) -> list[GenerationState]:
+    """All generations by number, and how many items each has dealt with."""
+    rows = connection.execute(
+        "SELECT number, space_id, dimension, number = active_generation,"
+        " (SELECT count(*) FROM embedded WHERE generation = number), generations.created_s"
+        " FROM generations, collection ORDER BY number",
+    )
+    return [
+        GenerationState(number, space_id, dimension, bool(active), items, created_s)
+        for number, space_id, dimension, active, items, created_s in rows
+    ]
 
 
 def insert_generation(connection: sqlite3.Connection, space_id: str, dimension: int, now_s: float) -> int:

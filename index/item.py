@@ -59,18 +59,3 @@ class Hit:
 
     item: Item
     score: float
-
-
-@dataclass(frozen=True, slots=True)
-class Stats:
-    """Counts of one collection."""
-
-    id: str
-    space_id: str
-    dimension: int
-    items: int
-    image_vectors: int
-    text_vectors: int
-    created_s: float
-    # What computed the active vectors, such as "image int8 on cpu, text fp32 on cpu"; several after a change of it.
-    variants: tuple[str, ...] = ()

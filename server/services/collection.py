@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterable
 
 from twinlens.index.collection import Collection
-from twinlens.index.item import Stats
+from twinlens.index.stats import Stats
 from twinlens.server.core.app import Application
 from twinlens.server.core.call import current_call
 from twinlens.server.core.errors import ItemFailure, Reason, invalid_argument

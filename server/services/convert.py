@@ -10,7 +10,8 @@ from google.protobuf.struct_pb2 import Struct, Value
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from twinlens.encoders.manifest import Manifest
-from twinlens.index.item import Hit, Item, Modality, Stats
+from twinlens.index.item import Hit, Item, Modality
+from twinlens.index.stats import Stats
 from twinlens.server.core.errors import ItemFailure, Reason, invalid_argument
 from twinlens.v1 import collection_pb2, content_pb2, search_pb2
 
