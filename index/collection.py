@@ -22,6 +22,7 @@ from twinlens.index.kinds.kind import Kind
 from twinlens.index.operations.backup import back_up
 from twinlens.index.operations.check import check_collection
 from twinlens.index.operations.duplicates import duplicate_groups
+from twinlens.index.operations.export import Export, export
 from twinlens.index.operations.statistics import collection_stats, generation_states
 from twinlens.index.operations.steps import Backup, DuplicateGroup, Finding, Progress
 from twinlens.index.paging import check_limit

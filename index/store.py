@@ -172,6 +172,19 @@ def vector_of(
     return None if row is None else decode_vectors([row[0]], [row[1]], dimension, name)[0]
 
 
+def vectors_of(
+    connection: sqlite3.Connection, generation: int, ids: Sequence[str], modalities: Sequence[Modality]
+) -> list[tuple[str, str, int, bytes]]:
+    """Id, modality, key and stored vector of those items that have one."""
+    return connection.execute(
+        "SELECT items.id, vectors.modality, items.key, vectors.vector FROM items"
+        " JOIN vectors ON vectors.item = items.key AND vectors.generation = ?"
+        " WHERE items.id IN (SELECT value FROM json_each(?))"
+        " AND vectors.modality IN (SELECT value FROM json_each(?))",
+        (generation, json.dumps(list(ids)), json.dumps([str(modality) for modality in modalities])),
+    ).fetchall()
+
+
 def page_of_vectors(
     connection: sqlite3.Connection,
     generation: int,
