@@ -2,23 +2,15 @@
 
 from __future__ import annotations
 
-import functools
-import importlib
-import threading
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
 
-from twinlens.index.errors import CollectionError, EngineUnavailable, InvalidArgument, InvalidVector
+from twinlens.index.errors import CollectionError, InvalidArgument, InvalidVector
+from twinlens.index.faiss_library import import_faiss
+from twinlens.index.kinds.exact import compare_all
 from twinlens.index.protocol import Keys, Vectors
 from twinlens.index.rwlock import ReadWriteLock
-
-# float32 sums in another order differ by far less than this for unit vectors, so whatever can belong to the first k by
-# the exact score is within it of the k-th by FAISS's.
-_ROUNDING = 1e-5
-_SPARE = 16
-_RERANK_ROWS = 4096
+from twinlens.index.search_threads import SearchThreads
 
 
 class FlatIndex:
@@ -28,25 +20,21 @@ class FlatIndex:
     row into the hole, so neither costs more than the rows concerned. FAISS must not search what is being changed, hence
     a lock for many searches or one change.
 
-    FAISS picks the candidates; their scores are computed again in float64 and rounded once. A pair of vectors therefore
-    has one score, however many queries, rows or threads took part, and equal vectors tie exactly.
+    FAISS picks the candidates, and they are compared again as in `best_rows`.
     """
 
-    def __init__(self, dimension: int, *, threads: int | None = None, turn: threading.Lock | None = None) -> None:
+    def __init__(self, dimension: int, *, threads: SearchThreads | None = None) -> None:
         """Makes an empty index.
 
         Args:
             dimension: Length of the vectors.
-            threads: How many OpenMP threads a search may use; None leaves OpenMP's own setting. It is set in the thread
-                that searches, since OpenMP keeps the number per thread.
-            turn: Held while FAISS works, where `threads` is given: so all that share it together use no more.
+            threads: Where the threads of searches come from; None: a budget of its own.
 
         Raises:
             EngineUnavailable: FAISS is not installed.
         """
-        self._faiss = _import_faiss()
-        self._threads = threads
-        self._turn = turn or threading.Lock()
+        import_faiss()
+        self._threads = threads or SearchThreads()
         self._dimension = dimension
         self._lock = ReadWriteLock()
         self._matrix: Vectors = np.empty((0, dimension), dtype=np.float32)
@@ -122,25 +110,13 @@ class FlatIndex:
         with self._lock.read():
             rows_of = self._open()
             count = len(rows_of)
-            allowed = None if among is None else self._rows_among(among, rows_of)
-            found = min(top_k, count if allowed is None else len(allowed))
+            shown = None if among is None else self._shown_among(among, rows_of)
+            found = min(top_k, count if shown is None else int(np.count_nonzero(shown)))
             scores = np.empty((len(queries), found), dtype=np.float32)
             keys = np.empty((len(queries), found), dtype=np.int64)
-            if found == 0 or len(queries) == 0:
-                return scores, keys
-            if allowed is not None:
-                for i, query in enumerate(queries):
-                    scores[i], keys[i] = self._best(query, allowed, found)
-                return scores, keys
-            matrix = self._matrix[:count]
-            wanted = min(found + _SPARE, count)
-            rough, rows = self._nearest(np.ascontiguousarray(queries), matrix, wanted)
-            for i, query in enumerate(queries):
-                border = rough[i, found - 1] - _ROUNDING
-                candidates = rows[i]
-                if wanted < count and rough[i, -1] >= border:  # more ties than spare candidates
-                    candidates = np.flatnonzero(matrix @ query >= border)
-                scores[i], keys[i] = self._best(query, candidates, found)
+            best = compare_all(self._matrix[:count], self._keys[:count], queries, found, self._threads, shown=shown)
+            for i, (of_scores, of_keys) in enumerate(best):
+                scores[i], keys[i] = of_scores, of_keys
         return scores, keys
 
     def close(self) -> None:
@@ -150,34 +126,13 @@ class FlatIndex:
             self._matrix = np.empty((0, self._dimension), dtype=np.float32)
             self._keys = np.empty(0, dtype=np.int64)
 
-    def _nearest(self, queries: Vectors, matrix: Vectors, wanted: int) -> tuple[Vectors, Keys]:
-        """FAISS's scores and rows, both (q, wanted), best first."""
-        knn = functools.partial(self._faiss.knn, queries, matrix, wanted, metric=self._faiss.METRIC_INNER_PRODUCT)
-        if self._threads is None:
-            scores, rows = knn()
-        else:
-            with self._turn:
-                self._faiss.omp_set_num_threads(self._threads)
-                scores, rows = knn()
-        return scores, rows
-
-    def _best(self, query: NDArray[np.float32], rows: Keys, found: int) -> tuple[NDArray[np.float32], Keys]:
-        """Scores candidate rows exactly and orders them."""
-        wide = query.astype(np.float64)
-        exact = np.concatenate(
-            [
-                np.einsum("nd,d->n", self._matrix[rows[start : start + _RERANK_ROWS]].astype(np.float64), wide)
-                for start in range(0, len(rows), _RERANK_ROWS)
-            ]
-        )
-        scores = np.clip(exact, -1.0, 1.0).astype(np.float32)
-        keys = self._keys[rows]
-        order = np.lexsort((keys, -scores))[:found]
-        return scores[order], keys[order]
-
-    def _rows_among(self, among: Keys, rows_of: dict[int, int]) -> NDArray[np.int64]:
-        rows = [rows_of[key] for key in among.tolist() if key in rows_of]
-        return np.array(rows, dtype=np.int64)
+    def _shown_among(self, among: Keys, rows_of: dict[int, int]) -> NDArray[np.bool_]:
+        """Which rows have one of these ascending keys, shape (n,)."""
+        keys = self._keys[: len(rows_of)]
+        if len(among) == 0:
+            return np.zeros(len(keys), dtype=np.bool_)
+        places = np.minimum(np.searchsorted(among, keys), len(among) - 1)
+        return np.asarray(among[places] == keys)
 
     def _grow(self, count: int) -> None:
         """Makes room; rows beyond those used are address space only until they are written."""
@@ -194,12 +149,3 @@ class FlatIndex:
         if self._rows is None:
             raise CollectionError("this vector index is closed")
         return self._rows
-
-
-def _import_faiss() -> Any:
-    try:
-        return importlib.import_module("faiss")
-    except ImportError as error:
-        raise EngineUnavailable(
-            "FAISS is not installed: install twinlens with an engine, as in pip install 'twinlens[cpu]'",
-        ) from error

@@ -216,38 +216,3 @@ def test_without_faiss_the_error_names_the_extra(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setitem(sys.modules, "faiss", None)
     with pytest.raises(EngineUnavailable, match=r"twinlens\[cpu\]"):
         FlatIndex(4)
-
-
-def test_the_thread_count_is_set_in_the_thread_that_searches() -> None:
-    faiss = pytest.importorskip("faiss")
-    index = FlatIndex(2, threads=1)
-    index.upsert(keys(1), np.eye(2, dtype=np.float32)[:1])
-    seen = []
-
-    def search() -> None:
-        faiss.omp_set_num_threads(2)
-        index.search(np.eye(2, dtype=np.float32), 1)
-        seen.append(faiss.omp_get_max_threads())
-
-    thread = threading.Thread(target=search)
-    thread.start()
-    thread.join()
-    assert seen == [1]
-
-
-def test_indexes_of_one_catalog_use_their_threads_one_search_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    faiss = pytest.importorskip("faiss")
-    turn = threading.Lock()
-    held: list[bool] = []
-    knn = faiss.knn
-
-    def watched(*given: object, **options: object) -> object:
-        held.append(turn.locked())
-        return knn(*given, **options)
-
-    monkeypatch.setattr(faiss, "knn", watched)
-    for index in (FlatIndex(2, threads=1, turn=turn), FlatIndex(2, threads=1, turn=turn), FlatIndex(2)):
-        index.upsert(keys(1), np.eye(2, dtype=np.float32)[:1])
-        index.search(np.eye(2, dtype=np.float32), 1)
-    assert held == [True, True, False]
-    assert not turn.locked()

@@ -33,9 +33,10 @@ bound_native_threads(Settings())
 import numpy as np
 from twinlens.encoders.encoder import Encoder
 from twinlens.index.flat import FlatIndex
+from twinlens.index.search_threads import SearchThreads
 from twinlens.server.core.thread_shares import thread_shares
 encoder = Encoder.load(bundle, provider=provider, threads=thread_shares(Settings()).encode)
-index = FlatIndex(64, threads=thread_shares(Settings()).search)
+index = FlatIndex(64, threads=SearchThreads(thread_shares(Settings()).search))
 rng = np.random.default_rng(0)
 index.upsert(np.arange(20000), rng.standard_normal((20000, 64), dtype=np.float32))
 square = rng.standard_normal((600, 600), dtype=np.float32)

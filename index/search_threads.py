@@ -1,0 +1,60 @@
+"""How many threads all searches together may use."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from twinlens.index.faiss_library import import_faiss
+
+
+class SearchThreads:
+    """A budget that every search takes its OpenMP threads from and gives them back to.
+
+    Small searches take one thread each and run side by side; a large batch takes what is free. So neither waits for the
+    other while there is a thread to be had, and together they never use more than the budget.
+    """
+
+    def __init__(self, limit: int | None = None) -> None:
+        """Makes a budget of which all is free.
+
+        Args:
+            limit: How many threads there are, from 1; None: as many as OpenMP would use.
+        """
+        self._limit = limit
+        self._used = 0
+        self._changed = threading.Condition()
+
+    @property
+    def limit(self) -> int:
+        """How many threads there are."""
+        if self._limit is None:
+            # Asked once: OpenMP keeps the number per thread, and `take` is about to change it.
+            self._limit = int(import_faiss().omp_get_max_threads())
+        return self._limit
+
+    @contextmanager
+    def take(self, wanted: int = 1) -> Iterator[int]:
+        """Waits for a free thread and lets FAISS use as many as are free, within this block.
+
+        Not re-entrant: within the block the thread must not take more.
+
+        Args:
+            wanted: More would be of no use; at least one is always given.
+
+        Yields:
+            How many it got.
+        """
+        faiss = import_faiss()
+        with self._changed:
+            self._changed.wait_for(lambda: self._used < self.limit)
+            taken = max(1, min(wanted, self.limit - self._used))
+            self._used += taken
+        try:
+            faiss.omp_set_num_threads(taken)  # OpenMP keeps it per thread: others keep theirs
+            yield taken
+        finally:
+            with self._changed:
+                self._used -= taken
+                self._changed.notify_all()
