@@ -27,7 +27,8 @@ class BlobStore:
     """A local folder of blobs, `ab/cd/<sha256>`. Another kind of store would offer the same methods.
 
     A blob whose row is about to be committed must not be removed by whoever drops the last other reference to it.
-    Such blobs are pinned: `hold` pins and writes, `discard` leaves pinned ones alone.
+    Such blobs are pinned: `hold` pins and writes, `discard` leaves pinned ones alone. While somebody copies the folder,
+    `keep` puts all removals off until `release`.
     """
 
     def __init__(self, folder: Path, name: str) -> None:
@@ -41,6 +42,8 @@ class BlobStore:
         self._name = name
         self._pins: Counter[str] = Counter()
         self._lock = threading.Lock()
+        self._keepers = 0
+        self._put_off: set[str] = set()
         with self._clear_errors("open"):
             make_folder(folder)
 
@@ -84,12 +87,42 @@ class BlobStore:
             raise CorruptCollection(f"{self._name}: the stored picture {digest} is damaged")
         return data
 
+    def keep(self) -> None:
+        """Puts off removals until `release`; any number of callers may have that at once."""
+        with self._lock:
+            self._keepers += 1
+
+    def release(self, *, every: bool = False) -> set[str]:
+        """Ends one `keep`, or all, and returns what may now be removed, unless a row names it again."""
+        with self._lock:
+            self._keepers = 0 if every else max(self._keepers - 1, 0)
+            if self._keepers:
+                return set()
+            due, self._put_off = self._put_off, set()
+            return due
+
     def discard(self, digests: Collection[str]) -> None:
         """Removes blobs that no row names. One that is pinned or cannot be removed stays until the next sweep."""
         for digest in digests:
             with self._lock, suppress(OSError):
-                if digest not in self._pins:
+                if self._keepers:
+                    self._put_off.add(digest)
+                elif digest not in self._pins:
                     self._path(digest).unlink(missing_ok=True)
+
+    def names(self) -> Iterator[str]:
+        """Goes through the names of all files that lie among the blobs, whatever they are."""
+        with self._clear_errors("list"):
+            for _, _, files in os.walk(self._folder):
+                yield from files
+
+    def size_of(self, digest: str) -> int | None:
+        """How many bytes a blob has; None where there is no such blob."""
+        with self._clear_errors("read"):
+            try:
+                return self._path(digest).stat().st_size
+            except FileNotFoundError:
+                return None
 
     def sweep(self, named: Collection[str]) -> None:
         """Removes what an interrupted write or removal left behind. Nothing may be written meanwhile.

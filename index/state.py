@@ -28,6 +28,7 @@ class CollectionState:
     """An open database, its blobs, and the engines of the active generation.
 
     Attributes:
+        folder: Where the collection lies.
         name: What to call the collection in errors, such as "collection photos".
         database: The truth.
         blobs: The originals.
@@ -35,6 +36,7 @@ class CollectionState:
         created_s: When the collection was created, in seconds since the epoch.
         kind: Which structure the merged vectors are to get.
         variant: What computes the vectors to come, such as "image int8 on cpu"; kept with their generation.
+        closing: Set once somebody waits to close the collection: long calls look at it and end early.
     """
 
     def __init__(self, folder: Path, name: str, engine: EngineFactory, variant: str = "") -> None:
@@ -50,6 +52,7 @@ class CollectionState:
             CorruptCollection: damaged, or of a newer schema.
             EngineUnavailable: the engine's package is not installed.
         """
+        self.folder = folder
         self.name = name
         self.variant = variant
         self._opened = uuid.uuid4().hex
@@ -58,6 +61,7 @@ class CollectionState:
         self._engine = engine
         self._gate = ReadWriteLock()  # held for reading by every call, for writing while closing
         self._closed = False
+        self.closing = threading.Event()
         path = folder / DATABASE_FILE
         crashed = path.with_name(f"{DATABASE_FILE}-wal").exists()  # SQLite removes it on a clean close
         self.database = Database(path, name)
@@ -157,10 +161,12 @@ class CollectionState:
 
     def close(self) -> None:
         """Waits for running calls and closes everything; later calls raise CollectionNotFound."""
+        self.closing.set()
         with self._gate.write():
             if self._closed:
                 return
             self._closed = True
+            self.discard_blobs(self.blobs.release(every=True))
             if self._loaded is not None:
                 for engine in self._loaded.engines.values():
                     engine.close()
