@@ -2,14 +2,15 @@
 
     python tests/support/write_until_killed.py ROOT SEED
 
-Each step is a JSON line `{"step": …}` before and `{"done": …}` after it. Vectors and pictures follow from the step, so
-whoever reads the lines can tell what must be in the collection.
+Each step is a JSON line `{"step": …, "at_s": the system's monotonic clock}` before and `{"done": seconds}` after it.
+Vectors and pictures follow from the step, so whoever reads the lines can tell what must be in the collection.
 """
 
 from __future__ import annotations
 
 import json
 import sys
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -20,19 +21,30 @@ from numpy.typing import NDArray
 from twinlens.index.catalog import Catalog
 from twinlens.index.collection import Collection
 from twinlens.index.item import Modality, NewItem
+from twinlens.index.kinds.kind import Kind
 from twinlens.index.options import IndexOptions
 
 SPACES = {"space-a": 16, "space-b": 24}
+COLLECTION = "photos"
+# Few enough that the background merges all the time.
+OPTIONS = IndexOptions(threads=1, least_merged=32)
+SHARES = {"upsert": 0.4, "delete": 0.15, "merge": 0.15, "fill": 0.1, "activate": 0.1, "drop": 0.05, "reopen": 0.05}
 Step = dict[str, Any]
 Model = dict[str, int]  # id -> version
 
 
-def vector(item_id: str, version: int, space_id: str) -> NDArray[np.float32]:
+def vector(item_id: str, version: int, space_id: str, modality: Modality = Modality.IMAGE) -> NDArray[np.float32]:
     """The unit vector of one version of an item in a space, shape (d,)."""
-    seed = [*item_id.encode(), version, *space_id.encode()]
+    seed = [*item_id.encode(), version, *space_id.encode(), *modality.encode()]
     made = np.random.default_rng(seed).standard_normal(SPACES[space_id]).astype(np.float32)
     unit: NDArray[np.float32] = made / np.linalg.norm(made)
     return unit
+
+
+def vectors(item_id: str, version: int, space_id: str) -> dict[Modality, NDArray[np.float32]]:
+    """All vectors of one version of an item: some have none for a text."""
+    wanted = list(Modality) if version % 3 else [Modality.IMAGE]
+    return {modality: vector(item_id, version, space_id, modality) for modality in wanted}
 
 
 def picture(version: int) -> bytes | None:
@@ -49,7 +61,7 @@ def applied(model: Mapping[str, int], space_id: str, step: Step) -> tuple[Model,
         case "delete":
             for item_id in step["ids"]:
                 after.pop(item_id, None)
-        case "refill":
+        case "activate":
             space_id = step["space_id"]
     return after, space_id
 
@@ -60,30 +72,48 @@ def perform(collection: Collection, step: Step, model: Mapping[str, int]) -> Non
         case "upsert":
             space_id = collection.space_id
             items = [
-                NewItem(item_id, {Modality.IMAGE: vector(item_id, version, space_id)}, picture(version), f"{version}")
+                NewItem(item_id, vectors(item_id, version, space_id), picture(version), f"{version}")
                 for item_id, version in step["items"]
             ]
             collection.upsert(items, space_id=space_id)
         case "delete":
             collection.delete(step["ids"])
-        case "refill":
+        case "merge":
+            collection.merge(kind=Kind(step["index_kind"]) if step["index_kind"] else None)
+        case "fill":
+            _fill(collection, step["space_id"], model, batches=2)
+        case "activate":
+            collection.activate(_fill(collection, step["space_id"], model, batches=10**6))
+        case "drop":
             space_id = step["space_id"]
-            generation = collection.begin_generation(space_id=space_id, dimension=SPACES[space_id])
-            while missing := collection.missing(generation, limit=16):
-                made = {item.id: {Modality.IMAGE: vector(item.id, model[item.id], space_id)} for item in missing}
-                collection.write_vectors(generation, made)
-            collection.activate(generation)
+            collection.drop_generation(collection.begin_generation(space_id=space_id, dimension=SPACES[space_id]))
+
+
+def _fill(collection: Collection, space_id: str, model: Mapping[str, int], batches: int) -> int:
+    generation = collection.begin_generation(space_id=space_id, dimension=SPACES[space_id])
+    for _ in range(batches):
+        missing = collection.missing(generation, limit=24)
+        if not missing:
+            break
+        made = {item.id: vectors(item.id, model[item.id], space_id) for item in missing}
+        collection.write_vectors(generation, made)
+    return generation
 
 
 def next_step(rng: np.random.Generator, space_id: str) -> Step:
     """Chooses what to do."""
-    kind = rng.choice(["upsert", "delete", "refill"], p=[0.7, 0.25, 0.05])
-    ids = [f"item-{number}" for number in rng.integers(60, size=rng.integers(1, 12))]
-    if kind == "upsert":
-        return {"kind": "upsert", "items": [[item_id, int(rng.integers(10**6))] for item_id in ids]}
-    if kind == "delete":
-        return {"kind": "delete", "ids": ids}
-    return {"kind": "refill", "space_id": next(other for other in SPACES if other != space_id)}
+    kind = str(rng.choice(list(SHARES), p=list(SHARES.values())))
+    match kind:
+        case "upsert":
+            ids = [f"item-{number}" for number in rng.integers(300, size=rng.integers(1, 40))]
+            return {"kind": kind, "items": [[item_id, int(rng.integers(10**6))] for item_id in ids]}
+        case "delete":
+            return {"kind": kind, "ids": [f"item-{number}" for number in rng.integers(300, size=rng.integers(1, 20))]}
+        case "merge":
+            return {"kind": kind, "index_kind": str(rng.choice(["", *Kind]))}
+        case "reopen":
+            return {"kind": kind}
+    return {"kind": kind, "space_id": next(other for other in SPACES if other != space_id)}
 
 
 def say(what: Mapping[str, Any]) -> None:
@@ -96,16 +126,22 @@ def main() -> None:
     """Goes on until killed."""
     root, seed = Path(sys.argv[1]), int(sys.argv[2])
     rng = np.random.default_rng(seed)
-    catalog = Catalog(root, options=IndexOptions(threads=1))
-    collection = catalog.get("photos")
+    catalog = Catalog(root, options=OPTIONS)
+    collection = catalog.get(COLLECTION)
     space_id = collection.space_id
     model = {item.id: int(item.caption) for item in collection.list(limit=1000)}
     while True:
         step = next_step(rng, space_id)
-        say({"step": step})
-        perform(collection, step, model)
+        start = time.monotonic()
+        say({"step": step, "at_s": start})
+        if step["kind"] == "reopen":
+            catalog.close()
+            catalog = Catalog(root, options=OPTIONS)
+            collection = catalog.get(COLLECTION)
+        else:
+            perform(collection, step, model)
         model, space_id = applied(model, space_id, step)
-        say({"done": True})
+        say({"done": time.monotonic() - start})
 
 
 if __name__ == "__main__":
