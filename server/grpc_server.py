@@ -14,6 +14,7 @@ from twinlens.server.core.app import Application
 from twinlens.server.health import Health
 from twinlens.server.services.classification import ClassificationService
 from twinlens.server.services.collection import CollectionService
+from twinlens.server.services.collection_operations import CollectionOperationsService
 from twinlens.server.services.embedding import EmbeddingService
 from twinlens.server.services.interceptor import CallInterceptor
 from twinlens.server.services.model import ModelService
@@ -22,6 +23,8 @@ from twinlens.server.settings import Settings
 from twinlens.v1 import (
     classification_pb2,
     classification_pb2_grpc,
+    collection_operations_pb2,
+    collection_operations_pb2_grpc,
     collection_pb2,
     collection_pb2_grpc,
     embedding_pb2,
@@ -39,6 +42,7 @@ SERVICES = tuple(
         (search_pb2, "SearchService"),
         (classification_pb2, "ClassificationService"),
         (collection_pb2, "CollectionService"),
+        (collection_operations_pb2, "CollectionOperationsService"),
         (model_pb2, "ModelService"),
     )
 )
@@ -70,6 +74,9 @@ class GrpcServer:
         search_pb2_grpc.add_SearchServiceServicer_to_server(SearchService(app), self._server)
         classification_pb2_grpc.add_ClassificationServiceServicer_to_server(ClassificationService(app), self._server)
         collection_pb2_grpc.add_CollectionServiceServicer_to_server(CollectionService(app), self._server)
+        collection_operations_pb2_grpc.add_CollectionOperationsServiceServicer_to_server(
+            CollectionOperationsService(app), self._server
+        )
         model_pb2_grpc.add_ModelServiceServicer_to_server(ModelService(app), self._server)
         health_pb2_grpc.add_HealthServicer_to_server(self.health.servicer, self._server)
         reflection.enable_server_reflection((*SERVICES, health.SERVICE_NAME, reflection.SERVICE_NAME), self._server)

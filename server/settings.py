@@ -21,6 +21,8 @@ class Settings(BaseSettings):
     model_config = SettingsConfigDict(frozen=True, env_prefix="TWINLENS_", extra="forbid")
 
     data: Path | None = None
+    # Where backups of collections are kept: a folder, or an address on object storage (s3://…). Default: none are made.
+    backups: str | None = None
     # A folder, NAME or NAME/VERSION in ./models, or an address on object storage (s3://…/NAME/VERSION), which is copied
     # to the cache first.
     bundle: str | None = None
@@ -45,6 +47,13 @@ class Settings(BaseSettings):
     encode_threads: int = Field(default=0, ge=0, le=256)
     search_threads: int = Field(default=0, ge=0, le=256)
     io_threads: int = Field(default=4, ge=1, le=64)
+    # Of long operations on collections (checks, backups, exports …) running at a time.
+    max_operations: int = Field(default=4, ge=1, le=64)
+    # Of collections that are created without saying so.
+    index_kind: Literal["auto", "flat", "hnsw", "ivf_flat", "ivf_pq"] = "auto"
+    # What the index of one collection may take before `auto` chooses a smaller kind; 0 means half of the machine's
+    # memory.
+    index_memory_mib: int = Field(default=0, ge=0)
     grace_s: float = Field(default=10.0, ge=0)
     canary_interval_s: float = Field(default=5.0, gt=0)
     canary_timeout_s: float = Field(default=10.0, gt=0)

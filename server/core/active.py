@@ -15,10 +15,11 @@ from twinlens.index.catalog import Catalog
 from twinlens.index.collection import Collection
 from twinlens.index.durable import replace_file
 from twinlens.index.errors import CollectionError
+from twinlens.index.kinds.kind import Kind
 from twinlens.index.options import IndexOptions
 from twinlens.server.core.not_tuned import NotTuned
 from twinlens.server.core.thread_shares import thread_shares
-from twinlens.server.settings import Settings
+from twinlens.server.settings import MIB, Settings
 
 if TYPE_CHECKING:
     from twinlens.server.core.tuned import Tuned
@@ -115,7 +116,7 @@ def open_catalog(data: Path, settings: Settings, variant: str) -> Catalog:
 
     Args:
         data: The folder; made if missing.
-        settings: Threads.
+        settings: Threads, and kind and memory of indexes.
         variant: What will compute vectors for them (`Encoder.variant`); it is kept with these.
 
     Raises:
@@ -123,12 +124,21 @@ def open_catalog(data: Path, settings: Settings, variant: str) -> Catalog:
     """
     try:
         data.mkdir(parents=True, exist_ok=True)
-        return Catalog(data, options=IndexOptions(threads=thread_shares(settings).search), variant=variant)
+        return Catalog(data, options=index_options(settings), variant=variant)
     except CollectionError as error:
         raise StartError(str(error)) from None
     except OSError as error:
         msg = f"the data folder {data} cannot be used: {error.strerror}"
         raise StartError(msg) from None
+
+
+def index_options(settings: Settings) -> IndexOptions:
+    """How the settings want collections to be searched."""
+    return IndexOptions(
+        threads=thread_shares(settings).search,
+        kind=Kind(settings.index_kind),
+        memory_bytes=settings.index_memory_mib * MIB or None,
+    )
 
 
 def all_collections(catalog: Catalog) -> Iterator[Collection]:

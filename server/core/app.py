@@ -16,6 +16,7 @@ from twinlens.server.core.engine import Engine, Input, Outcome, Picture
 from twinlens.server.core.errors import invalid_argument
 from twinlens.server.core.examples import ExampleCache
 from twinlens.server.core.labels import LabelCache
+from twinlens.server.core.operations import OperationRunner
 from twinlens.server.core.pool import WorkerPool
 from twinlens.server.core.search import Searcher
 from twinlens.server.core.thread_shares import thread_shares
@@ -37,6 +38,7 @@ class Application:
             max_delay_s=settings.max_delay_ms / 1000,
             prepare_threads=thread_shares(settings).prepare,
         )
+        self.operations = OperationRunner(settings.max_operations)
         self.admission = Admission(settings.max_items_in_flight, settings.max_bytes_in_flight)
         self.labels = LabelCache(self.engine, settings.label_cache_bytes)
         self.examples = ExampleCache(self.engine, self.io, settings.example_cache_bytes)

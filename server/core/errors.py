@@ -11,14 +11,18 @@ from enum import StrEnum
 
 from twinlens.encoders.errors import InvalidImage, InvalidText
 from twinlens.index.errors import (
+    BackupExists,
+    BackupNotFound,
     CollectionBusy,
     CollectionError,
     CollectionExists,
     CollectionNotFound,
+    DamagedBackup,
     EngineUnavailable,
     InvalidArgument,
     InvalidVector,
     ItemNotFound,
+    MergeStopped,
     SpaceMismatch,
 )
 
@@ -85,14 +89,18 @@ def internal(request_id: str) -> ServiceError:
 _CODES: tuple[tuple[type[Exception], Code], ...] = (
     (CollectionNotFound, Code.NOT_FOUND),
     (ItemNotFound, Code.NOT_FOUND),
+    (BackupNotFound, Code.NOT_FOUND),
     (CollectionExists, Code.ALREADY_EXISTS),
+    (BackupExists, Code.ALREADY_EXISTS),
     (InvalidVector, Code.INVALID_ARGUMENT),
     (InvalidArgument, Code.INVALID_ARGUMENT),
     (InvalidImage, Code.INVALID_ARGUMENT),
     (InvalidText, Code.INVALID_ARGUMENT),
     (SpaceMismatch, Code.FAILED_PRECONDITION),
     (EngineUnavailable, Code.FAILED_PRECONDITION),
+    (DamagedBackup, Code.FAILED_PRECONDITION),
     (CollectionBusy, Code.UNAVAILABLE),
+    (MergeStopped, Code.UNAVAILABLE),
 )
 
 _REASONS: tuple[tuple[type[Exception], Reason], ...] = (

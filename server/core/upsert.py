@@ -9,18 +9,31 @@ from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from twinlens.index.collection import Collection
 from twinlens.index.errors import InvalidArgument, InvalidVector
 from twinlens.index.ids import MAX_ITEM_ID_BYTES, check_item_id
 from twinlens.index.item import Modality, NewItem
 from twinlens.server.core.call import Call
 from twinlens.server.core.engine import Engine, Input, Picture, Text, UnitVector
-from twinlens.server.core.errors import ItemFailure, Reason, as_item_failure, invalid_argument
+from twinlens.server.core.errors import (
+    Code,
+    ItemFailure,
+    Reason,
+    ServiceError,
+    as_item_failure,
+    invalid_argument,
+)
 from twinlens.server.core.lanes import Priority
+from twinlens.server.core.lookup import unit_vector
 from twinlens.server.core.pool import WorkerPool
 from twinlens.server.core.towers import no_tower
 
 GROUP_ITEMS = 64
+# Of items that bring their vectors: a transaction costs the same for more of them, and nobody waits for a tower.
+BROUGHT_GROUP_ITEMS = 256
 GROUP_BYTES = 16 * 2**20
 # Groups in work over all streams: what bounds the memory of bulk writing.
 _GROUPS_AT_ONCE = 4
@@ -36,6 +49,7 @@ class Incoming:
     Attributes:
         position: Its place in the stream, from 0.
         image: The encoded picture; empty means none.
+        vectors: Brought instead of being embedded, each of shape (d,).
         size_bytes: What all of it took on the wire.
     """
 
@@ -44,6 +58,7 @@ class Incoming:
     uri: str = ""
     caption: str = ""
     image: bytes = b""
+    vectors: Mapping[Modality, NDArray[np.float32]] = field(default_factory=dict)
     metadata: Mapping[str, Any] = field(default_factory=dict)
     size_bytes: int = 0
     fault: ItemFailure | None = None
@@ -109,6 +124,20 @@ class Upserter:
         self._slots = asyncio.Semaphore(_GROUPS_AT_ONCE)
         self._writers = asyncio.Semaphore(writers)
 
+    def check_space(self, space_id: str) -> None:
+        """Refuses vectors of another space than the encoder's.
+
+        Raises:
+            ServiceError: FAILED_PRECONDITION naming both.
+        """
+        ours = self._engine.manifest.space_id
+        if space_id != ours:
+            raise ServiceError(
+                Code.FAILED_PRECONDITION,
+                f"the items bring vectors of space {space_id}, but the collections of this server hold vectors of "
+                f"space {ours}: they cannot be compared",
+            )
+
     async def upsert(self, collection: Collection, items: AsyncIterator[Incoming], call: Call) -> UpsertReport:
         """Stores a stream of items; of two items of one id the later one stays.
 
@@ -159,19 +188,22 @@ class Upserter:
         inputs: list[Input] = []
         owners: list[tuple[Incoming, Modality]] = []
         good: list[Incoming] = []
+        vectors: dict[int, dict[Modality, UnitVector]] = {}
         for item in group:
-            fault = item.fault or _fault(item) or self._unsupported(item)
+            fault = item.fault or _fault(item) or self._useless(item)
             if fault is not None:
                 report.fail(item, fault)
                 continue
             good.append(item)
+            if item.vectors:
+                vectors[item.position] = dict(item.vectors)
+                continue
             if item.image and self._engine.has_image_tower:
                 inputs.append(Picture(item.image))
                 owners.append((item, Modality.IMAGE))
             if item.caption and self._engine.has_text_tower:
                 inputs.append(Text(item.caption))
                 owners.append((item, Modality.TEXT))
-        vectors: dict[int, dict[Modality, UnitVector]] = {}
         failures: dict[int, ItemFailure] = {}
         truncated: set[int] = set()
         outcomes = await self._engine.embed(inputs, call)
@@ -199,7 +231,11 @@ class Upserter:
             ready.append((item, new))
         return ready
 
-    def _unsupported(self, item: Incoming) -> ItemFailure | None:
+    def _useless(self, item: Incoming) -> ItemFailure | None:
+        """Why an item could never be found."""
+        if item.vectors:
+            outcomes = (unit_vector(vector, self._engine.dimension) for vector in item.vectors.values())
+            return next((outcome.failure for outcome in outcomes if outcome.failure is not None), None)
         if (item.image and self._engine.has_image_tower) or (item.caption and self._engine.has_text_tower):
             return None
         missing = Modality.IMAGE if item.image else Modality.TEXT
@@ -234,7 +270,10 @@ class Upserter:
 
 def _fault(item: Incoming) -> ItemFailure | None:
     if not item.image and not item.caption:
-        return ItemFailure(Reason.INVALID_INPUT, "the item has neither image nor caption")
+        if not item.vectors:
+            return ItemFailure(Reason.INVALID_INPUT, "the item has neither image nor caption")
+        if not item.id:
+            return ItemFailure(Reason.INVALID_INPUT, "an item of vectors alone needs an id")
     try:
         if item.id:  # refused before the item is embedded for nothing
             check_item_id(item.id)
@@ -249,7 +288,8 @@ async def _groups(items: AsyncIterator[Incoming]) -> AsyncGenerator[list[Incomin
     async for item in items:
         group.append(item)
         size_bytes += item.size_bytes
-        if len(group) >= GROUP_ITEMS or size_bytes >= GROUP_BYTES:
+        most = BROUGHT_GROUP_ITEMS if item.vectors else GROUP_ITEMS
+        if len(group) >= most or size_bytes >= GROUP_BYTES:
             yield group
             group, size_bytes = [], 0
     if group:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Iterator
+
+import numpy as np
+from numpy.typing import NDArray
 
 from twinlens.index.collection import Collection
+from twinlens.index.item import Modality
 from twinlens.index.stats import Stats
 from twinlens.server.core.app import Application
 from twinlens.server.core.call import current_call
 from twinlens.server.core.errors import ItemFailure, Reason, invalid_argument
 from twinlens.server.core.page import cut, decode_token, page_size
 from twinlens.server.core.upsert import Incoming
-from twinlens.server.services import convert
+from twinlens.server.services import convert, convert_collection
 from twinlens.server.services.interceptor import Context
 from twinlens.v1 import collection_pb2 as pb
 from twinlens.v1 import collection_pb2_grpc
@@ -31,15 +35,16 @@ class CollectionService(collection_pb2_grpc.CollectionServiceServicer):
         """Creates a collection for the model that is loaded."""
         del context
         manifest = self._app.engine.manifest
+        kind = convert_collection.kind_or_none(request.index_kind)
 
         def create() -> Stats:
             made = self._app.catalog.create(
-                request.collection, space_id=manifest.space_id, dimension=manifest.dimension
+                request.collection, space_id=manifest.space_id, dimension=manifest.dimension, kind=kind
             )
             return made.stats()
 
         stats = await self._app.io.submit(current_call().priority, create)
-        return pb.CreateCollectionResponse(collection=convert.collection(stats))
+        return pb.CreateCollectionResponse(collection=convert_collection.collection(stats))
 
     async def GetCollection(  # noqa: N802
         self, request: pb.GetCollectionRequest, context: Context
@@ -48,7 +53,7 @@ class CollectionService(collection_pb2_grpc.CollectionServiceServicer):
         del context
         collection = await self._collection(request.collection)
         stats = await self._app.io.submit(current_call().priority, collection.stats)
-        return pb.GetCollectionResponse(collection=convert.collection(stats))
+        return pb.GetCollectionResponse(collection=convert_collection.collection(stats))
 
     async def ListCollections(  # noqa: N802
         self, request: pb.ListCollectionsRequest, context: Context
@@ -63,7 +68,7 @@ class CollectionService(collection_pb2_grpc.CollectionServiceServicer):
 
         stats, token = await self._app.io.submit(current_call().priority, read)
         return pb.ListCollectionsResponse(
-            collections=[convert.collection(entry) for entry in stats], next_page_token=token
+            collections=[convert_collection.collection(entry) for entry in stats], next_page_token=token
         )
 
     async def DeleteCollection(  # noqa: N802
@@ -84,6 +89,8 @@ class CollectionService(collection_pb2_grpc.CollectionServiceServicer):
         if first is None:
             raise invalid_argument("the stream is empty: its first message names the collection")
         collection = await self._collection(first.collection)
+        if first.space_id:
+            self._app.upserter.check_space(first.space_id)
         call = current_call()
         report = await self._app.upserter.upsert(collection, _incoming(collection.id, first, request_iterator), call)
 
@@ -148,15 +155,27 @@ async def _incoming(
     collection: str, first: pb.UpsertItemsRequest, rest: AsyncIterator[pb.UpsertItemsRequest]
 ) -> AsyncIterator[Incoming]:
     position = 0
-    for item in first.items:
-        yield _item(position, item)
-        position += 1
+
+    def of_message(message: pb.UpsertItemsRequest) -> Iterator[Incoming]:
+        nonlocal position
+        for item in message.items:
+            incoming = _item(position, item)
+            if incoming.vectors and not first.space_id:
+                raise invalid_argument(
+                    f"item {position} brings a vector, but the first message does not say of which space (`space_id`)"
+                )
+            yield incoming
+            position += 1
+
+    for incoming in of_message(first):
+        yield incoming
     async for message in rest:
         if message.collection not in {"", collection}:
             raise invalid_argument("all messages of one stream name the same collection")
-        for item in message.items:
-            yield _item(position, item)
-            position += 1
+        if message.space_id not in {"", first.space_id}:
+            raise invalid_argument("all messages of one stream name the same space")
+        for incoming in of_message(message):
+            yield incoming
 
 
 def _item(position: int, item: pb.NewItem) -> Incoming:
@@ -172,9 +191,19 @@ def _item(position: int, item: pb.NewItem) -> Incoming:
         uri=item.uri,
         caption=item.caption,
         image=item.image,
+        vectors=_vectors(item),
         metadata=metadata,
         size_bytes=size_bytes,
     )
+
+
+def _vectors(item: pb.NewItem) -> dict[Modality, NDArray[np.float32]]:
+    vectors = {}
+    if item.HasField("image_vector"):
+        vectors[Modality.IMAGE] = np.asarray(item.image_vector.values, dtype=np.float32)
+    if item.HasField("text_vector"):
+        vectors[Modality.TEXT] = np.asarray(item.text_vector.values, dtype=np.float32)
+    return vectors
 
 
 def _fitting(items: Iterable[pb.Item], max_bytes: int) -> list[pb.Item]:

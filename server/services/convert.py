@@ -11,7 +11,6 @@ from google.protobuf.timestamp_pb2 import Timestamp
 
 from twinlens.encoders.manifest import Manifest
 from twinlens.index.item import Hit, Item, Modality
-from twinlens.index.stats import Stats
 from twinlens.server.core.errors import ItemFailure, Reason, invalid_argument
 from twinlens.v1 import collection_pb2, content_pb2, search_pb2
 
@@ -74,20 +73,6 @@ def item(stored: Item) -> collection_pb2.Item:
 def hit(found: Hit) -> search_pb2.Hit:
     """A hit."""
     return search_pb2.Hit(item=item(found.item), score=found.score)
-
-
-def collection(stats: Stats) -> collection_pb2.Collection:
-    """A collection with its counts."""
-    return collection_pb2.Collection(
-        id=stats.id,
-        space_id=stats.space_id,
-        dimension=stats.dimension,
-        item_count=stats.items,
-        image_vector_count=stats.image_vectors,
-        text_vector_count=stats.text_vectors,
-        create_time=timestamp(stats.created_s),
-        variants=stats.variants,
-    )
 
 
 def timestamp(seconds: float) -> Timestamp:

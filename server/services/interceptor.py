@@ -7,7 +7,7 @@ import logging
 import re
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from typing import Any, TypeAlias
 
 import grpc
@@ -69,7 +69,10 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         if handler.stream_unary is not None:
             answer = self._answered(handler.stream_unary, lambda raw: _parsed(raw, parse), method, request_id)
             return grpc.stream_unary_rpc_method_handler(answer, None, encode)
-        msg = f"{method} streams its reply, which this interceptor does not know yet"
+        if handler.unary_stream is not None:
+            answers = self._streamed(handler.unary_stream, parse, method, request_id)
+            return grpc.unary_stream_rpc_method_handler(answers, None, encode)
+        msg = f"{method} streams both ways, which this interceptor does not know yet"
         raise NotImplementedError(msg)
 
     def _answered(
@@ -81,6 +84,20 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
                 if reply.ByteSize() > self._max_reply_bytes:
                     raise too_large(self._max_reply_bytes)
                 return reply
+
+        return answer
+
+    def _streamed(
+        self, behaviour: Callable[..., Any], parse: Callable[[Any], Any], method: str, request_id: str
+    ) -> Callable[..., Any]:
+        async def answer(request: Any, context: Context) -> None:
+            # Written from here, not yielded: gRPC would leave the generator of a caller who hung up to the collector of
+            # garbage, and with it the work behind it.
+            async with _guarded(method, request_id, context), aclosing(behaviour(parse(request), context)) as replies:
+                async for reply in replies:
+                    if reply.ByteSize() > self._max_reply_bytes:
+                        raise too_large(self._max_reply_bytes)
+                    await context.write(reply)
 
         return answer
 

@@ -19,6 +19,7 @@ from twinlens.server.grpc_server import GrpcServer
 from twinlens.server.settings import Settings
 from twinlens.v1 import (
     classification_pb2_grpc,
+    collection_operations_pb2_grpc,
     collection_pb2,
     collection_pb2_grpc,
     embedding_pb2,
@@ -43,6 +44,7 @@ class Running:
         self.search = search_pb2_grpc.SearchServiceStub(channel)
         self.classification = classification_pb2_grpc.ClassificationServiceStub(channel)
         self.collections = collection_pb2_grpc.CollectionServiceStub(channel)
+        self.operations = collection_operations_pb2_grpc.CollectionOperationsServiceStub(channel)
         self.models = model_pb2_grpc.ModelServiceStub(channel)
 
     async def embed(self, *entries: bytes | str) -> embedding_pb2.EmbedResponse:

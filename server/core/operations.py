@@ -1,0 +1,94 @@
+"""Long work on whole collections, beside the calls: each has a thread of its own, and a few may run at a time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar, cast
+
+from twinlens.server.core.errors import Code, ServiceError
+
+T = TypeVar("T")
+
+_RETRY_AFTER_S = 10.0
+
+
+class OperationRunner:
+    """Runs what takes minutes, without taking a thread from searches and writes.
+
+    Args:
+        most: How many at a time; one more is refused rather than made to wait without a word.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._running = 0
+
+    async def run(self, work: Callable[[], T]) -> T:
+        """Does one piece of work. It goes on to its end where the caller hangs up.
+
+        Raises:
+            ServiceError: RESOURCE_EXHAUSTED when too many operations run.
+        """
+        self._begin()
+        executor = _one_thread()
+        future = asyncio.get_running_loop().run_in_executor(executor, work)
+        future.add_done_callback(self._ended)
+        executor.shutdown(wait=False)
+        return await asyncio.shield(future)
+
+    async def stream(self, begin: Callable[[], Iterator[T]]) -> AsyncGenerator[T, None]:
+        """What an iterator yields, each next one made while the one before is on its way.
+
+        Where the caller hangs up, the iterator is closed as soon as the step it is at ends.
+
+        Raises:
+            ServiceError: RESOURCE_EXHAUSTED when too many operations run.
+        """
+        self._begin()
+        loop = asyncio.get_running_loop()
+        executor = _one_thread()
+        end = object()
+        iterator: Iterator[T] | None = None
+
+        def step() -> object:
+            nonlocal iterator
+            if iterator is None:
+                iterator = begin()
+            return next(iterator, end)
+
+        def stop() -> None:
+            close = getattr(iterator, "close", None)
+            if close is not None:
+                close()
+
+        coming = loop.run_in_executor(executor, step)
+        try:
+            while (value := await asyncio.shield(coming)) is not end:
+                coming = loop.run_in_executor(executor, step)
+                yield cast("T", value)
+        finally:
+            # The thread does one thing after the other, so this comes after the step it may be at.
+            stopped = loop.run_in_executor(executor, stop)
+            stopped.add_done_callback(self._ended)
+            executor.shutdown(wait=False)
+            await asyncio.shield(asyncio.gather(coming, stopped, return_exceptions=True))
+
+    def _begin(self) -> None:
+        if self._running >= self._most:
+            raise ServiceError(
+                Code.RESOURCE_EXHAUSTED,
+                f"the server runs {self._running} long operations already; try again when one has ended",
+                retry_after_s=_RETRY_AFTER_S,
+            )
+        self._running += 1
+
+    def _ended(self, work: asyncio.Future[Any]) -> None:
+        self._running -= 1
+        if not work.cancelled():
+            work.exception()  # whoever waited has it; where nobody did any more, it is not to be complained of
+
+
+def _one_thread() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(max_workers=1, thread_name_prefix="twinlens-operation")
