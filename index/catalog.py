@@ -27,6 +27,8 @@ from twinlens.index.flat import FlatIndex
 from twinlens.index.generations import EngineFactory
 from twinlens.index.ids import check_collection_id, may_be_collection_id
 from twinlens.index.kinds.kind import Kind, check_kind
+from twinlens.index.operations.backup_place import BackupPlace
+from twinlens.index.operations.restore import find_backup, restore_into
 from twinlens.index.operations.steps import Progress
 from twinlens.index.options import IndexOptions
 from twinlens.index.paging import check_limit
@@ -34,6 +36,7 @@ from twinlens.index.search_threads import SearchThreads
 from twinlens.index.state import DATABASE_FILE
 
 _ASIDE = "."  # no collection's id begins so: what is being made or removed is never seen
+_RESTORED = ".restored."  # whole and about to take its name; no other folder aside has a second dot
 
 
 class Catalog:
@@ -70,6 +73,9 @@ class Catalog:
         with _clear_errors(f"the data folder {root}"):
             make_folder(self._folder)
             self._lock_file = _lock(Path(root))
+        for restored in self._folder.glob(f"{_RESTORED}*"):
+            if not (named := self._folder / restored.name.removeprefix(_RESTORED)).exists():
+                restored.rename(named)  # its predecessor is moved away already
         for leftover in self._folder.glob(f"{_ASIDE}*"):
             shutil.rmtree(leftover, ignore_errors=True)
 
@@ -192,7 +198,22 @@ class Catalog:
             CollectionExists: there is one of that id, and it is not to be replaced.
             CollectionError: the place cannot be read, or the disk is full.
         """
-        raise NotImplementedError
+        place = BackupPlace(root)
+        manifest = find_backup(place, backup)
+        collection_id = check_collection_id(id or manifest.backup.collection)
+        if not replace and (self._folder / collection_id).exists():
+            raise CollectionExists(f"there is a collection {collection_id} already")
+        aside = self._aside(collection_id)
+        try:
+            with _clear_errors(f"collection {collection_id}"):
+                aside.mkdir()
+            yield from restore_into(aside, place, manifest, f"collection {collection_id}")
+            with self._changing:
+                self._check_open()
+                restored = self._adopt(aside, collection_id, replace=replace)
+        finally:
+            shutil.rmtree(aside, ignore_errors=True)
+        yield restored
 
     def close(self) -> None:
         """Closes all collections, once running calls are done, and gives up the data folder."""
@@ -204,6 +225,25 @@ class Catalog:
                 collection.close()
             self._open.clear()
             os.close(self._lock_file)
+
+    def _adopt(self, aside: Path, collection_id: str, *, replace: bool) -> Collection:
+        """Gives a restored folder its name; the caller holds the lock."""
+        folder, restored = self._folder / collection_id, self._folder / f"{_RESTORED}{collection_id}"
+        old = self._aside(collection_id)
+        if not replace and folder.exists():
+            raise CollectionExists(f"there is a collection {collection_id} already")
+        shutil.rmtree(restored, ignore_errors=True)
+        with _clear_errors(f"collection {collection_id}"):
+            aside.rename(restored)
+            sync(self._folder)
+            if folder.exists():
+                if (collection := self._open.pop(collection_id, None)) is not None:
+                    collection.close()
+                folder.rename(old)
+            restored.rename(folder)
+            sync(self._folder)
+        shutil.rmtree(old, ignore_errors=True)
+        return self._opened(collection_id)
 
     def _opened(self, collection_id: str) -> Collection:
         """Opens a collection or returns the one that is open; the caller holds the lock."""

@@ -9,6 +9,7 @@ from twinlens.index.errors import InvalidArgument
 
 MAX_ITEM_ID_BYTES = 1024
 _COLLECTION_ID = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
+_BACKUP_ID = re.compile(r"[a-z0-9][a-z0-9_-]{0,127}")
 
 
 def may_be_collection_id(name: str) -> bool:
@@ -28,6 +29,24 @@ def check_collection_id(collection_id: str) -> str:
             "starting with a letter or digit",
         )
     return collection_id
+
+
+def may_be_backup_id(name: str) -> bool:
+    """Whether a backup may be called so."""
+    return _BACKUP_ID.fullmatch(name) is not None
+
+
+def check_backup_id(backup_id: str) -> str:
+    """Returns the id of a backup if it may be one; it becomes a folder's name.
+
+    Raises:
+        InvalidArgument: not 1 to 128 of a-z, 0-9, "-", "_", or not starting with a letter or digit.
+    """
+    if not may_be_backup_id(backup_id):
+        raise InvalidArgument(
+            f"backup id {_shown(backup_id)}: use 1 to 128 of a-z, 0-9, '-' and '_', starting with a letter or digit",
+        )
+    return backup_id
 
 
 def check_item_id(item_id: str) -> str:

@@ -22,6 +22,7 @@ from twinlens.index.rwlock import ReadWriteLock
 
 DATABASE_FILE = "collection.db"
 BLOB_FOLDER = "blobs"
+SNAPSHOT_PREFIX = ".snapshot-"  # copies of the database on their way to a backup
 
 
 class CollectionState:
@@ -62,6 +63,8 @@ class CollectionState:
         self._gate = ReadWriteLock()  # held for reading by every call, for writing while closing
         self._closed = False
         self.closing = threading.Event()
+        for leftover in folder.glob(f"{SNAPSHOT_PREFIX}*"):
+            leftover.unlink(missing_ok=True)
         path = folder / DATABASE_FILE
         crashed = path.with_name(f"{DATABASE_FILE}-wal").exists()  # SQLite removes it on a clean close
         self.database = Database(path, name)

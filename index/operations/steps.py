@@ -64,6 +64,7 @@ class Backup:
         items: How many items are in it.
         size_bytes: What it takes, with pictures that it shares with other backups.
         created_s: When it was begun: everything acknowledged until then is in it. Seconds since the epoch.
+        missing_pictures: How many were lost or damaged already, so that they could not be copied.
     """
 
     id: str
@@ -72,3 +73,4 @@ class Backup:
     items: int
     size_bytes: int
     created_s: float
+    missing_pictures: int = 0

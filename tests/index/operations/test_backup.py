@@ -1,0 +1,353 @@
+from __future__ import annotations
+
+import shutil
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import fsspec
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from tests.support.items import DIMENSION, SPACE, axis, new_item
+from tests.support.object_store import object_store
+from twinlens.index.catalog import Catalog
+from twinlens.index.collection import Collection
+from twinlens.index.errors import (
+    BackupExists,
+    BackupNotFound,
+    CollectionError,
+    CollectionExists,
+    CollectionNotFound,
+    DamagedBackup,
+    InvalidArgument,
+    ItemNotFound,
+)
+from twinlens.index.item import Modality, NewItem
+from twinlens.index.operations.backup import list_backups
+from twinlens.index.operations.steps import Backup, Progress
+
+
+@pytest.fixture
+def catalog(tmp_path: Path) -> Iterator[Catalog]:
+    opened = Catalog(tmp_path / "data")
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def collection(catalog: Catalog) -> Collection:
+    made = catalog.create("photos", space_id=SPACE, dimension=DIMENSION)
+    made.upsert([item(number) for number in range(20)], space_id=SPACE)
+    return made
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> str:
+    return str(tmp_path / "backups")
+
+
+@pytest.fixture(scope="module")
+def bucket() -> Iterator[str]:
+    with object_store() as url:
+        yield url
+
+
+def item(number: int, **fields: str) -> NewItem:
+    picture = b"picture %d" % (number % 15)
+    return new_item(f"item-{number:02d}", image_vector=axis(number % DIMENSION), image=picture, **fields)
+
+
+def back_up(collection: Collection, place: str, backup: str = "") -> Backup:
+    *steps, made = collection.backup(place, backup=backup)
+    assert all(isinstance(step, Progress) for step in steps)
+    assert isinstance(made, Backup)
+    return made
+
+
+def restore(catalog: Catalog, place: str, backup: str, *, id: str = "", replace: bool = False) -> Collection:  # noqa: A002
+    *steps, restored = catalog.restore(place, backup, id=id, replace=replace)
+    assert all(isinstance(step, Progress) for step in steps)
+    assert isinstance(restored, Collection)
+    return restored
+
+
+def contents(collection: Collection) -> dict[str, tuple[object, ...]]:
+    vectors: dict[str, NDArray[np.float32]] = {}
+    for ids, rows in collection.iter_vectors(Modality.IMAGE):
+        vectors.update(zip(ids, rows, strict=True))
+    return {
+        item.id: (item, collection.get_image(item.id) if item.has_image else None, vectors[item.id].tobytes())
+        for item in collection.list(limit=1000)
+    }
+
+
+def files_below(folder: Path) -> set[str]:
+    return {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
+
+
+def test_a_backup_restores_everything_under_another_name(catalog: Catalog, collection: Collection, place: str) -> None:
+    made = back_up(collection, place, "monday")
+    assert (made.id, made.collection, made.space_id, made.items) == ("monday", "photos", SPACE, 20)
+    assert list_backups(place) == [made]
+    size = sum((Path(place) / name).stat().st_size for name in files_below(Path(place)) if not name.endswith(".json"))
+    assert made.size_bytes == size
+    restored = restore(catalog, place, "monday", id="copy")
+    assert contents(restored) == contents(collection)
+    assert (restored.id, restored.space_id, restored.kind) == ("copy", SPACE, collection.kind)
+    hits = restored.search(axis(3)[np.newaxis], modality=Modality.IMAGE, top_k=2, space_id=SPACE)[0]
+    assert [hit.item.id for hit in hits] == ["item-03", "item-11"]
+    restored.upsert([new_item("more")], space_id=SPACE)
+    assert collection.stats().items == 20
+
+
+def test_a_backup_on_an_object_store_restores_everything(
+    catalog: Catalog, collection: Collection, bucket: str, tmp_path: Path
+) -> None:
+    place = f"{bucket}/backups-of-us"
+    made = back_up(collection, place)
+    assert made.id.startswith("photos-2")
+    collection.upsert([item(3, caption="changed")], space_id=SPACE)
+    later = back_up(collection, place, "photos-later")
+    assert list_backups(place) == [made, later]
+    assert not list((tmp_path / "data/collections/photos").glob(".snapshot*"))
+    assert contents(restore(catalog, place, "photos-later", id="copy")) == contents(collection)
+    assert restore(catalog, place, made.id, id="older").get("item-03").caption == ""
+    fs, root = fsspec.url_to_fs(place)
+    fs.rm_file(next(path for path in fs.find(f"{root}/pictures") if path))
+    with pytest.raises(DamagedBackup, match=r"picture [0-9a-f]{64} is missing"):
+        restore(catalog, place, made.id, id="again")
+
+
+@pytest.mark.usefixtures("bucket")
+def test_a_place_that_cannot_be_reached_is_named(collection: Collection, tmp_path: Path) -> None:
+    with pytest.raises(CollectionError, match="backups at s3://no-such-bucket"):
+        back_up(collection, "s3://no-such-bucket-of-ours/backups")
+    with pytest.raises(InvalidArgument, match="nosuch"):
+        back_up(collection, "nosuch://backups")
+    with pytest.raises(InvalidArgument, match="place for backups is empty"):
+        back_up(collection, "")
+    (tmp_path / "file").write_text("not a folder")
+    with pytest.raises(CollectionError, match="cannot be"):
+        back_up(collection, str(tmp_path / "file"))
+
+
+def test_pictures_are_copied_once_and_shared(collection: Collection, place: str) -> None:
+    back_up(collection, place, "one")
+    pictures = Path(place) / "pictures"
+    before = {name: (pictures / name).stat().st_ino for name in files_below(pictures)}
+    assert len(before) == 15
+    collection.upsert([new_item("new", image=b"another picture")], space_id=SPACE)
+    back_up(collection, place, "two")
+    after = {name: (pictures / name).stat().st_ino for name in files_below(pictures)}
+    assert len(after) == 16
+    assert before.items() <= after.items()
+
+
+def test_writes_go_on_and_a_backup_holds_the_moment_it_was_begun(
+    catalog: Catalog, collection: Collection, place: str
+) -> None:
+    expected = contents(collection)
+    steps = collection.backup(place, backup="moment")
+    while next(steps) != Progress("database", 1, 1):
+        pass
+    collection.delete([f"item-{number:02d}" for number in range(10)])
+    collection.upsert([new_item("item-12", image=b"replaced")], space_id=SPACE)
+    *_, made = steps
+    assert isinstance(made, Backup)
+    assert made.items == 20
+    assert contents(restore(catalog, place, "moment", id="copy")) == expected
+    live = {path.name for path in Path(catalog_folder(catalog, "photos") / "blobs").rglob("*") if path.is_file()}
+    named = {entry.content_hash for entry in collection.list(limit=99)}
+    assert live == named, "pictures that were kept for the backup are removed after it"
+
+
+def catalog_folder(catalog: Catalog, id: str) -> Path:  # noqa: A002
+    return catalog._folder / id
+
+
+def test_backups_beside_writers_restore_to_a_state_that_there_was(
+    catalog: Catalog, collection: Collection, place: str
+) -> None:
+    stop = threading.Event()
+
+    def write() -> None:
+        version = 0
+        while not stop.is_set():
+            version += 1
+            pair = [
+                new_item(f"pair-{side}", image=b"version %d" % version, caption=f"{version}") for side in ("a", "b")
+            ]
+            collection.upsert(pair, space_id=SPACE)
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    try:
+        for number in range(4):
+            back_up(collection, place, f"backup-{number}")
+    finally:
+        stop.set()
+        writer.join()
+    for number in range(4):
+        restored = restore(catalog, place, f"backup-{number}", id=f"copy-{number}")
+        pairs = [entry for entry in restored.list(limit=99) if entry.id.startswith("pair")]
+        assert len({entry.caption for entry in pairs}) <= 1
+        for entry in pairs:
+            assert restored.get_image(entry.id) == f"version {entry.caption}".encode()
+
+
+def test_an_interrupted_backup_is_none_and_leaves_only_pictures(
+    catalog: Catalog, collection: Collection, place: str
+) -> None:
+    count = len(list(collection.backup(place, backup="whole")))
+    shutil.rmtree(place)
+    for taken in range(1, count):
+        steps = collection.backup(place, backup="half")
+        for _ in range(taken):
+            next(steps)
+        steps.close()  # type: ignore[attr-defined]
+        assert list_backups(place) == []
+        assert all(name.startswith("pictures/") for name in files_below(Path(place)))
+        with pytest.raises(BackupNotFound, match="no complete backup half"):
+            restore(catalog, place, "half", id="copy")
+    back_up(collection, place, "half")
+    assert contents(restore(catalog, place, "half", id="copy")) == contents(collection)
+
+
+def test_a_collection_closes_while_it_is_backed_up(catalog: Catalog, collection: Collection, place: str) -> None:
+    steps = collection.backup(place, backup="half")
+    next(steps)
+    catalog.close()
+    with pytest.raises(CollectionNotFound):
+        list(steps)
+    assert list_backups(place) == []
+
+
+def change(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+
+
+def cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-2])
+
+
+@pytest.mark.parametrize("damage", [change, cut, Path.unlink])
+@pytest.mark.parametrize("file", ["backups/one/collection.db", "backups/one/backup.json", "pictures/*/*"])
+def test_a_damaged_backup_is_refused_by_name_before_anything_appears(
+    catalog: Catalog, collection: Collection, place: str, file: str, damage: Callable[[Path], None]
+) -> None:
+    back_up(collection, place, "one")
+    damage(min(Path(place).glob(file)))
+    with pytest.raises((DamagedBackup, BackupNotFound, CollectionError), match="backup"):
+        restore(catalog, place, "one", id="copy")
+    with pytest.raises(CollectionNotFound):
+        catalog.get("copy")
+    with pytest.raises((DamagedBackup, BackupNotFound, CollectionError)):
+        restore(catalog, place, "one", id="photos", replace=True)
+    assert catalog.get("photos") is collection
+    assert not [path for path in catalog_folder(catalog, "").iterdir() if path.name.startswith(".")]
+
+
+def test_names_that_are_taken_are_refused(catalog: Catalog, collection: Collection, place: str) -> None:
+    back_up(collection, place, "one")
+    with pytest.raises(BackupExists, match="backup one"):
+        back_up(collection, place, "one")
+    with pytest.raises(CollectionExists, match="collection photos"):
+        restore(catalog, place, "one")
+    with pytest.raises(InvalidArgument, match="backup id"):
+        back_up(collection, place, "../one")
+    with pytest.raises(InvalidArgument, match="backup id"):
+        restore(catalog, place, "../one")
+    steps = collection.backup(place, backup="two")
+    next(steps)
+    with pytest.raises(BackupExists, match="backup two is being written"):
+        back_up(collection, place, "two")
+    list(steps)
+    assert [made.id for made in list_backups(place)] == ["one", "two"]
+
+
+def test_backups_without_a_name_never_collide(collection: Collection, place: str) -> None:
+    names = [back_up(collection, place).id for _ in range(3)]
+    assert len(set(names)) == 3
+    assert [made.id for made in list_backups(place)] == sorted(names)
+
+
+def test_backups_are_listed_by_page_and_by_collection(catalog: Catalog, collection: Collection, place: str) -> None:
+    assert list_backups(place) == []
+    other = catalog.create("other", space_id=SPACE, dimension=DIMENSION)
+    for number in range(3):
+        back_up(collection, place, f"photos-{number}")
+        back_up(other, place, f"other-{number}")
+    (Path(place) / "backups" / "unfinished").mkdir()
+    assert [made.id for made in list_backups(place, limit=2)] == ["other-0", "other-1"]
+    assert [made.id for made in list_backups(place, after="other-1", limit=2)] == ["other-2", "photos-0"]
+    assert [made.id for made in list_backups(place, collection="photos")] == ["photos-0", "photos-1", "photos-2"]
+
+
+def test_a_damaged_collection_is_replaced_by_its_backup(tmp_path: Path, place: str) -> None:
+    catalog = Catalog(tmp_path / "own")
+    collection = catalog.create("photos", space_id=SPACE, dimension=DIMENSION)
+    collection.upsert([item(number) for number in range(5)], space_id=SPACE)
+    expected = contents(collection)
+    back_up(collection, place, "one")
+    collection.delete(["item-00"])
+    catalog.close()
+    database = tmp_path / "own/collections/photos/collection.db"
+    database.write_bytes(b"no database at all" * 1000)
+    catalog = Catalog(tmp_path / "own")
+    assert contents(restore(catalog, place, "one", replace=True)) == expected
+    catalog.close()
+    catalog = Catalog(tmp_path / "own")
+    assert contents(catalog.get("photos")) == expected
+    catalog.close()
+
+
+def test_an_open_collection_is_replaced_in_one_step(catalog: Catalog, collection: Collection, place: str) -> None:
+    expected = contents(collection)
+    back_up(collection, place, "one")
+    collection.delete(["item-00"])
+    restored = restore(catalog, place, "one", replace=True)
+    assert catalog.get("photos") is restored
+    assert contents(restored) == expected
+    with pytest.raises(CollectionNotFound):
+        collection.stats()
+
+
+def test_a_replacement_cut_off_between_its_two_renames_is_completed_at_the_next_start(
+    tmp_path: Path, place: str
+) -> None:
+    catalog = Catalog(tmp_path / "own")
+    collection = catalog.create("photos", space_id=SPACE, dimension=DIMENSION)
+    collection.upsert([new_item("a")], space_id=SPACE)
+    catalog.close()
+    folder = tmp_path / "own/collections"
+    (folder / "photos").rename(folder / ".restored.photos")
+    catalog = Catalog(tmp_path / "own")
+    assert catalog.get("photos").get("a").id == "a"
+    catalog.close()
+    shutil.copytree(folder / "photos", folder / ".restored.photos")
+    catalog = Catalog(tmp_path / "own")
+    assert [path.name for path in folder.iterdir()] == ["photos"]
+    catalog.close()
+
+
+def test_a_lost_picture_does_not_stop_a_backup_and_is_counted(
+    catalog: Catalog, collection: Collection, place: str
+) -> None:
+    back_up(collection, place, "before")
+    collection.upsert([new_item("lost", image=b"will be lost")], space_id=SPACE)
+    blobs = catalog_folder(catalog, "photos") / "blobs"
+    for entry in ("lost", "item-00"):
+        digest = collection.get(entry).content_hash
+        (blobs / digest[:2] / digest[2:4] / digest).unlink()
+    made = back_up(collection, place, "after")
+    assert made.missing_pictures == 1, "the other one is in the backup before"
+    restored = restore(catalog, place, "after", id="copy")
+    assert restored.get_image("item-00") == b"picture 0"
+    with pytest.raises(CollectionError, match="picture of item 'lost' is missing"):
+        restored.get_image("lost")
+    with pytest.raises(ItemNotFound):
+        restored.get_image("nobody")
