@@ -1,0 +1,56 @@
+"""From the text of a filter to what it says."""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+
+from twinlens.index.filters.ast import Comparison, Filter, Not
+from twinlens.index.filters.errors import InvalidFilter
+from twinlens.index.filters.grammar import read
+
+MAX_CHARACTERS = 16_384
+MAX_DEPTH = 32  # of parentheses
+MAX_PARTS = 1_000  # comparisons, and the names in their paths: what the database is asked grows with them
+
+_QUOTED_OR_BRACKET = re.compile(r""""(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|[()]""", re.DOTALL)
+
+
+@lru_cache(maxsize=256)
+def parse(text: str) -> Filter:
+    """Reads a filter.
+
+    Args:
+        text: Not blank.
+
+    Raises:
+        InvalidFilter: it is no filter, or too long or too deep; where and why is said.
+    """
+    _check(text)
+    node = read(text)
+    parts = _parts(node)
+    if parts > MAX_PARTS:
+        raise InvalidFilter(0, f"it has {parts} comparisons and names, at most {MAX_PARTS} are allowed: split it")
+    return node
+
+
+def _check(text: str) -> None:
+    if len(text) > MAX_CHARACTERS:
+        problem = f"it has {len(text)} characters, at most {MAX_CHARACTERS} are allowed"
+        raise InvalidFilter(MAX_CHARACTERS, problem)
+    for position, character in enumerate(text):
+        if character == "\0" or "\ud800" <= character <= "\udfff":
+            raise InvalidFilter(position, "NUL and halves of surrogate pairs are not allowed")
+    depth = 0
+    for found in _QUOTED_OR_BRACKET.finditer(text):
+        depth += {"(": 1, ")": -1}.get(found[0], 0)
+        if depth > MAX_DEPTH:
+            raise InvalidFilter(found.start(), f"parentheses are nested more than {MAX_DEPTH} deep")
+
+
+def _parts(node: Filter) -> int:
+    if isinstance(node, Comparison):
+        return 1 + len(getattr(node.field, "segments", ("own",)))
+    if isinstance(node, Not):
+        return _parts(node.operand)
+    return sum(map(_parts, node.operands))
