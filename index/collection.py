@@ -16,6 +16,8 @@ from numpy.typing import NDArray
 from twinlens.index import generations, store
 from twinlens.index.errors import CorruptCollection, InvalidArgument, ItemNotFound
 from twinlens.index.generations import EngineFactory
+from twinlens.index.filters.conditions import Sql
+from twinlens.index.filters.filtering import Filtering
 from twinlens.index.ids import check_item_id
 from twinlens.index.item import Hit, Item, Modality, NewItem
 from twinlens.index.kinds.kind import Kind
@@ -58,6 +60,7 @@ class Collection:
         self.id = collection_id
         self._state = CollectionState(folder, f"collection {collection_id}", engine, variant)
         self._refill = Refill(self._state)
+        self._filtering = Filtering(self._state)
 
     @property
     def space_id(self) -> str:
@@ -126,8 +129,20 @@ class Collection:
             self._state.discard_blobs(replaced)
             return [item.id for item in prepared]
 
-    def delete(self, ids: Sequence[str]) -> int:
-        """Removes items; ids that do not exist are no error. Returns how many existed."""
+    def delete(self, ids: Sequence[str] = (), *, filter: str = "") -> int:  # noqa: A002 - the wire's word, as below
+        """Removes items by id, or all that match a filter, and returns how many existed.
+
+        Ids that do not exist are no error. By filter a thousand items are removed at a time, each durably; those
+        stored meanwhile stay.
+
+        Raises:
+            InvalidFilter: the filter cannot be read.
+            InvalidArgument: both are given, or an id is not one.
+        """
+        if filter:
+            if ids:
+                raise InvalidArgument("items are deleted by their ids or by a filter, not by both")
+            return self._filtering.delete(filter)
         with self._state.use():
             wanted = {check_item_id(item_id) for item_id in ids}
             with self._state.writing:
@@ -199,12 +214,21 @@ class Collection:
                 raise ItemNotFound(f"item {id!r} of {self._state.name} has no {kind} vector")
             return vector
 
-    def list(self, *, after: str = "", limit: int = 100) -> builtins.list[Item]:
-        """A page of items in the order of their ids, from the one behind `after`."""
-        with self._state.use(), self._state.database.read() as connection:
-            return store.page_of_items(
-                connection, check_item_id(after) if after else after, check_limit(limit), self._state.name
-            )
+    def list(self, *, after: str = "", limit: int = 100, filter: str = "") -> builtins.list[Item]:  # noqa: A002
+        """A page of the items that match, in the order of their ids, from the one behind `after`.
+
+        Raises:
+            InvalidFilter: the filter cannot be read.
+        """
+        return self._filtering.page(after, limit, filter)
+
+    def count(self, filter: str = "") -> int:  # noqa: A002
+        """How many items match; without a filter, how many there are.
+
+        Raises:
+            InvalidFilter: the filter cannot be read.
+        """
+        return self._filtering.count(filter)
 
     def search(
         self,
@@ -216,6 +240,7 @@ class Collection:
         min_score: float | None = None,
         max_characters: int | None = None,
         exact: bool = False,
+        filter: str = "",  # noqa: A002
     ) -> builtins.list[builtins.list[Hit]]:
         """Finds the items whose vectors have the highest cosine with each query.
 
@@ -227,6 +252,7 @@ class Collection:
             min_score: Leave out hits below this cosine.
             max_characters: Of the texts and metadata of all items found; what goes beyond is not even read.
             exact: Do without approximation, whatever the engine.
+            filter: Only items that match may be found; blank: all.
 
         Returns:
             Per query the hits, best first; ties in the order in which the items were first stored.
@@ -235,6 +261,7 @@ class Collection:
             SpaceMismatch: another space is active.
             InvalidVector: a query is unusable.
             InvalidArgument: top_k is below 1, or the items found are longer than `max_characters`.
+            InvalidFilter: the filter cannot be read.
         """
         with self._state.use():
             loaded = self._state.current()
@@ -248,9 +275,10 @@ class Collection:
                 engine,
                 unit_vectors(queries, dimension, what="query"),
                 top_k,
-                partial(self._items_by_key, max_characters=max_characters),
+                partial(self._items_by_key, max_characters=max_characters, where=self._filtering.where(filter)),
                 min_score=min_score,
                 exact=exact,
+                among=self._filtering.among(filter),
             )
 
     def stats(self) -> Stats:
@@ -419,9 +447,35 @@ class Collection:
         """Waits for running calls and closes the files; later calls raise CollectionNotFound."""
         self._state.close()
 
-    def _items_by_key(self, keys: Any, max_characters: int | None) -> dict[int, Item]:
+    def add_metadata_index(self, path: str) -> str:
+        """Makes filters on a path into metadata faster, for a little more work of every write.
+
+        Args:
+            path: Such as `camera.lens`.
+
+        Returns:
+            The path as it is listed.
+
+        Raises:
+            InvalidArgument: it is no such path, or there are 16 indexes already.
+        """
+        return self._filtering.add_index(path)
+
+    def remove_metadata_index(self, path: str) -> None:
+        """Removes what `add_metadata_index` made; filters find the same as before.
+
+        Raises:
+            InvalidArgument: there is none on that path; those there are named.
+        """
+        self._filtering.remove_index(path)
+
+    def metadata_indexes(self) -> builtins.list[str]:
+        """Paths into metadata that have an index."""
+        return self._filtering.indexes()
+
+    def _items_by_key(self, keys: Any, max_characters: int | None, where: Sql) -> dict[int, Item]:
         with self._state.database.read() as connection:
-            return store.items_by_key(connection, keys, self._state.name, max_characters)
+            return store.items_by_key(connection, keys, self._state.name, max_characters, where)
 
     def _no_item(self, item_id: str) -> ItemNotFound:
         return ItemNotFound(f"{self._state.name} has no item {item_id!r}")

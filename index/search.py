@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 import numpy as np
 
 from twinlens.index.item import Hit, Item
-from twinlens.index.protocol import VectorIndex, Vectors
+from twinlens.index.protocol import Keys, VectorIndex, Vectors
 
 
 def live_hits(
@@ -18,8 +18,9 @@ def live_hits(
     *,
     min_score: float | None = None,
     exact: bool = False,
+    among: Keys | None = None,
 ) -> list[list[Hit]]:
-    """Searches and looks the items up; asks for more where an item was deleted in between.
+    """Searches and looks the items up; asks for more where an item was deleted, or matches no more, in between.
 
     Args:
         engine: What finds keys.
@@ -28,6 +29,7 @@ def live_hits(
         fetch: The items of those keys that exist, in one query. Asked for none below `min_score`.
         min_score: Leave out hits below this cosine.
         exact: Passed on to the engine.
+        among: Passed on to the engine.
 
     Returns:
         Per query the hits, best first: `top_k` of them while there are as many.
@@ -35,7 +37,7 @@ def live_hits(
     least = -np.inf if min_score is None else min_score
     wanted = top_k
     while True:
-        scores, keys = engine.search(queries, wanted, exact=exact)
+        scores, keys = engine.search(queries, wanted, exact=exact, among=among)
         near = scores.astype(np.float64) >= least  # as it was given, not rounded to the scores' 32 bits
         distinct = set(keys[near].tolist())
         items = fetch(distinct)

@@ -15,6 +15,7 @@ from twinlens.index import generations, store
 from twinlens.index.blobs import BlobStore
 from twinlens.index.database import Database
 from twinlens.index.errors import CollectionError, CollectionNotFound, SpaceMismatch
+from twinlens.index.filters.matching import Matching
 from twinlens.index.generations import EngineFactory, Generation, LoadedGeneration
 from twinlens.index.item import Modality
 from twinlens.index.kinds.kind import Kind, check_kind
@@ -34,6 +35,7 @@ class CollectionState:
         database: The truth.
         blobs: The originals.
         writing: Held from before a commit until the engines have followed it, so that both change in one order.
+        matching: Which items matched filters, kept up to date by every write.
         created_s: When the collection was created, in seconds since the epoch.
         kind: Which structure the merged vectors are to get.
         variant: What computes the vectors to come, such as "image int8 on cpu"; kept with their generation.
@@ -59,6 +61,7 @@ class CollectionState:
         self._opened = uuid.uuid4().hex
         self._changes = 0  # guarded by `writing`
         self.writing = threading.Lock()
+        self.matching = Matching()
         self._engine = engine
         self._gate = ReadWriteLock()  # held for reading by every call, for writing while closing
         self._closed = False
@@ -126,6 +129,7 @@ class CollectionState:
     def follow(self, loaded: LoadedGeneration, vectors: Mapping[int, Mapping[Modality, NDArray[np.float32]]]) -> None:
         """Brings the engines to what was committed. Should that fail, the commit stands and they are built again."""
         self._changes += 1
+        self.matching.note(vectors)
         try:
             loaded.replace(vectors)
         except BaseException as error:

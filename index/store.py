@@ -12,6 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from twinlens.index.errors import CorruptCollection, InvalidArgument
+from twinlens.index.filters.conditions import ALL, Sql
+from twinlens.index.filters.sql import prepare
 from twinlens.index.item import Item, Modality
 from twinlens.index.prepare import PreparedItem
 from twinlens.index.protocol import Keys, Vectors
@@ -98,22 +100,46 @@ def all_blobs(connection: sqlite3.Connection) -> set[str]:
     return {digest for (digest,) in connection.execute("SELECT blob FROM items WHERE blob IS NOT NULL")}
 
 
-def count_items(connection: sqlite3.Connection) -> int:
-    """How many items there are."""
-    return int(connection.execute("SELECT count(*) FROM items").fetchone()[0])
+def count_items(connection: sqlite3.Connection, where: Sql = ALL) -> int:
+    """How many items there are that meet a condition."""
+    prepare(connection)
+    counted = connection.execute(f"SELECT count(*) FROM items WHERE {where.text}", where.parameters)  # noqa: S608
+    return int(counted.fetchone()[0])
+
+
+def last_key(connection: sqlite3.Connection) -> int:
+    """The highest key in use; 0 where there is no item."""
+    return int(connection.execute("SELECT coalesce(max(key), 0) FROM items").fetchone()[0])
+
+
+def rows_where(connection: sqlite3.Connection, where: Sql, keys: range, limit: int) -> list[Row]:
+    """Rows within a range of keys that meet a condition, by key."""
+    prepare(connection)
+    rows = connection.execute(
+        "SELECT key, revision, blob FROM items"  # noqa: S608 - what callers wrote is in the parameters
+        f" WHERE key >= ? AND key < ? AND {where.text} ORDER BY key LIMIT ?",
+        (keys.start, keys.stop, *where.parameters, limit),
+    )
+    return [Row(*row) for row in rows]
 
 
 def items_by_key(
-    connection: sqlite3.Connection, keys: Iterable[int], name: str, max_characters: int | None = None
+    connection: sqlite3.Connection,
+    keys: Iterable[int],
+    name: str,
+    max_characters: int | None = None,
+    where: Sql = ALL,
 ) -> dict[int, Item]:
-    """The items of those keys that exist, in one query.
+    """The items of those keys that exist and meet a condition, in one query.
 
     Raises:
         InvalidArgument: they are longer together than `max_characters`; the rest is not read.
     """
+    prepare(connection)
     rows = connection.execute(
-        f"SELECT key, {_COLUMNS} FROM items WHERE key IN (SELECT value FROM json_each(?))",  # noqa: S608 - constants
-        (json.dumps(list(keys)),),
+        f"SELECT key, {_COLUMNS} FROM items"  # noqa: S608 - what callers wrote is in the parameters
+        f" WHERE key IN (SELECT value FROM json_each(?)) AND {where.text}",
+        (json.dumps(list(keys)), *where.parameters),
     )
     items: dict[int, Item] = {}
     characters = 0
@@ -131,10 +157,15 @@ def item_by_id(connection: sqlite3.Connection, item_id: str, name: str) -> Item 
     return None if row is None else _item(row, name)
 
 
-def page_of_items(connection: sqlite3.Connection, after: str, limit: int, name: str) -> list[Item]:
-    """Items in the order of their ids, from the one behind `after`."""
-    page = f"SELECT {_COLUMNS} FROM items WHERE id > ? ORDER BY id LIMIT ?"  # noqa: S608 - constants
-    rows = connection.execute(page, (after, limit))
+def page_of_items(
+    connection: sqlite3.Connection, after: str, limit: int, name: str, where: Sql = ALL
+) -> list[Item]:
+    """Items that meet a condition in the order of their ids, from the one behind `after`."""
+    prepare(connection)
+    rows = connection.execute(
+        f"SELECT {_COLUMNS} FROM items WHERE id > ? AND {where.text} ORDER BY id LIMIT ?",  # noqa: S608 - see above
+        (after, *where.parameters, limit),
+    )
     return [_item(row, name) for row in rows]
 
 

@@ -20,6 +20,9 @@ class Sql:
     parameters: tuple[str | int | float | bytes, ...] = ()
 
 
+ALL = Sql("1")  # true of every item
+
+
 def put(template: str, *pieces: Sql) -> Sql:
     """Puts pieces where a template has `{}`."""
     return Sql(template.format(*(each.text for each in pieces)), sum((each.parameters for each in pieces), ()))

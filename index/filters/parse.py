@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
-from twinlens.index.filters.ast import Comparison, Filter, Not
+from twinlens.index.filters.ast import Anything, Comparison, Filter, MetadataPath, Not, OwnField
 from twinlens.index.filters.errors import InvalidFilter
 from twinlens.index.filters.grammar import read
 
@@ -32,6 +32,18 @@ def parse(text: str) -> Filter:
     if parts > MAX_PARTS:
         raise InvalidFilter(0, f"it has {parts} comparisons and names, at most {MAX_PARTS} are allowed: split it")
     return node
+
+
+def parse_path(text: str) -> OwnField | MetadataPath:
+    """Reads what stands before an operator, such as `camera.lens`.
+
+    Raises:
+        InvalidFilter: it is no path.
+    """
+    node = parse(f"{text}:*")
+    if isinstance(node, Comparison) and isinstance(node.value, Anything):
+        return node.field
+    raise InvalidFilter(0, "expected a single path, such as camera.lens")
 
 
 def _check(text: str) -> None:

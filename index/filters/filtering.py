@@ -1,0 +1,92 @@
+"""Whatever a collection does with filters."""
+
+from __future__ import annotations
+
+from twinlens.index import store
+from twinlens.index.errors import InvalidArgument
+from twinlens.index.filters import metadata_indexes
+from twinlens.index.filters.conditions import ALL, Sql
+from twinlens.index.filters.parse import parse
+from twinlens.index.filters.sql import condition
+from twinlens.index.ids import check_item_id
+from twinlens.index.item import Item
+from twinlens.index.paging import check_limit
+from twinlens.index.protocol import Keys
+from twinlens.index.state import CollectionState
+
+_DELETED_AT_ONCE = 1_000  # so that other writes get their turn
+
+
+class Filtering:
+    """The work on filters of one collection, behind the methods of `Collection`, where its contract is stated."""
+
+    def __init__(self, state: CollectionState) -> None:
+        self._state = state
+
+    def among(self, text: str) -> Keys | None:
+        """Ascending keys of all items that match; None: every item does. Callers hold the collection open."""
+        if not text.strip():
+            return None
+        with self._state.database.read() as connection:
+            where = condition(parse(text), metadata_indexes.listed(connection))
+            return self._state.matching.keys(connection, where, self.where(text))
+
+    def where(self, text: str) -> Sql:
+        """The condition of a filter, on whichever item; blank: all of them."""
+        return condition(parse(text)) if text.strip() else ALL
+
+    def page(self, after: str, limit: int, text: str) -> list[Item]:
+        """As `Collection.list`."""
+        where = self.where(text)
+        with self._state.use(), self._state.database.read() as connection:
+            behind = check_item_id(after) if after else after
+            return store.page_of_items(connection, behind, check_limit(limit), self._state.name, where)
+
+    def count(self, text: str) -> int:
+        """As `Collection.count`."""
+        with self._state.use(), self._state.database.read() as connection:
+            if not text.strip():
+                return store.count_items(connection)
+            return store.count_items(connection, condition(parse(text), metadata_indexes.listed(connection)))
+
+    def delete(self, text: str) -> int:
+        """As `Collection.delete` with a filter."""
+        if not text.strip():
+            raise InvalidArgument("a blank filter deletes nothing: name ids, or give a filter that says which items")
+        where = self.where(text)
+        with self._state.use(), self._state.database.read() as connection:
+            last = store.last_key(connection)
+        behind = deleted = 0
+        while True:
+            rows = self._delete_some(where, range(behind + 1, last + 1))
+            if not rows:
+                return deleted
+            deleted += len(rows)
+            behind = rows[-1].key
+
+    def _delete_some(self, where: Sql, keys: range) -> list[store.Row]:
+        state = self._state
+        with state.use():
+            with state.writing:
+                loaded = state.current_while_writing()
+                with state.database.write() as connection:
+                    rows = store.rows_where(connection, where, keys, _DELETED_AT_ONCE)
+                    store.delete_items(connection, [row.key for row in rows])
+                state.follow(loaded, {row.key: {} for row in rows})
+            state.discard_blobs({row.blob for row in rows if row.blob is not None})
+        return rows
+
+    def add_index(self, path: str) -> str:
+        """As `Collection.add_metadata_index`."""
+        with self._state.use(), self._state.writing, self._state.database.write() as connection:
+            return metadata_indexes.add(connection, path)
+
+    def remove_index(self, path: str) -> None:
+        """As `Collection.remove_metadata_index`."""
+        with self._state.use(), self._state.writing, self._state.database.write() as connection:
+            metadata_indexes.remove(connection, path)
+
+    def indexes(self) -> list[str]:
+        """As `Collection.metadata_indexes`."""
+        with self._state.use(), self._state.database.read() as connection:
+            return list(metadata_indexes.listed(connection).values())
