@@ -4,11 +4,22 @@ from __future__ import annotations
 
 from twinlens.client.aio import AsyncClient
 from twinlens.client.client import Client
+from twinlens.client.collection_types import (
+    Backup,
+    Collection,
+    CollectionBytes,
+    DuplicateGroup,
+    ExportedItem,
+    Finding,
+    Generation,
+    IndexKind,
+    IndexState,
+    OperationProgress,
+)
 from twinlens.client.errors import TwinlensError
 from twinlens.client.prepared_examples import PreparedExamples
 from twinlens.client.types import (
     Classification,
-    Collection,
     EmbedBatch,
     ExampleError,
     Examples,
@@ -30,14 +41,22 @@ from twinlens.client.types import (
 
 __all__ = [
     "AsyncClient",
+    "Backup",
     "Classification",
     "Client",
     "Collection",
+    "CollectionBytes",
+    "DuplicateGroup",
     "EmbedBatch",
     "ExampleError",
     "Examples",
+    "ExportedItem",
+    "Finding",
+    "Generation",
     "Hit",
     "ImageInput",
+    "IndexKind",
+    "IndexState",
     "Item",
     "ItemError",
     "LabelScore",
@@ -45,6 +64,7 @@ __all__ = [
     "Model",
     "ModelInfo",
     "NewItem",
+    "OperationProgress",
     "Part",
     "PreparedExamples",
     "QueryInput",

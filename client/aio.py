@@ -11,7 +11,8 @@ import grpc.aio
 import numpy as np
 from numpy.typing import NDArray
 
-from twinlens.client import calls, example_calls, types
+from twinlens.client import calls, example_calls, operation_calls, types
+from twinlens.client.aio_collection_operations import AsyncCollectionOperations
 from twinlens.client.channel import (
     TIMEOUT_S,
     WRITE_TIMEOUT_S,
@@ -19,6 +20,7 @@ from twinlens.client.channel import (
     channel_options,
     check_target,
 )
+from twinlens.client.collection_types import OperationProgress, ShowProgress
 from twinlens.client.errors import TwinlensError, from_status
 from twinlens.client.prepared_examples import PreparedExamples
 from twinlens.client.query import mix
@@ -27,7 +29,7 @@ from twinlens.client.stubs import stubs
 R = TypeVar("R")
 
 
-class AsyncClient:
+class AsyncClient(AsyncCollectionOperations):
     """Talks to a twinlens server without blocking the event loop; files are read in threads.
 
     Create it where the event loop runs. Arguments, limits, retries and errors are those of `Client`, method by method.
@@ -181,52 +183,15 @@ class AsyncClient:
         """
         return await self._run(example_calls.prepare(examples))
 
-    async def create_collection(self, collection: str, *, exist_ok: bool = False) -> types.Collection:
-        """Creates a collection; see `Client.create_collection`.
-
-        Example:
-            >>> await client.create_collection("photos")
-        """
-        try:
-            return await self._run(calls.create_collection(collection))
-        except TwinlensError as error:
-            if not exist_ok or error.code != "ALREADY_EXISTS":
-                raise
-        return await self.get_collection(collection)
-
-    async def get_collection(self, collection: str) -> types.Collection:
-        """Describes a collection; see `Client.get_collection`.
-
-        Example:
-            >>> (await client.get_collection("photos")).item_count
-            1200
-        """
-        return await self._run(calls.get_collection(collection))
-
-    async def list_collections(self) -> list[types.Collection]:
-        """All collections, by id.
-
-        Example:
-            >>> [collection.id for collection in await client.list_collections()]
-            ['photos']
-        """
-        return [each async for each in self._pages(calls.list_collections)]
-
-    async def delete_collection(self, collection: str) -> None:
-        """Deletes a collection and everything in it.
-
-        Example:
-            >>> await client.delete_collection("photos")
-        """
-        await self._run(calls.delete_collection(collection))
-
-    async def upsert(self, collection: str, items: Iterable[types.NewItem]) -> types.UpsertReport:
+    async def upsert(
+        self, collection: str, items: Iterable[types.NewItem], *, space_id: str = ""
+    ) -> types.UpsertReport:
         """Stores items; see `Client.upsert`. The iterable is advanced in a thread.
 
         Example:
             >>> await client.upsert("photos", [NewItem(id="cat.jpg", image="cat.jpg", caption="a cat")])
         """
-        return await self._run(calls.upsert(collection, items))
+        return await self._run(calls.upsert(collection, items, space_id))
 
     async def get_item(self, collection: str, item: str, *, include_image: bool = False) -> types.Item:
         """Returns one item; see `Client.get_item`.
@@ -289,12 +254,31 @@ class AsyncClient:
                 return result  # type: ignore[return-value]  # a finished plan has a result
             response = await self._answer(step)
 
-    async def _answer(self, call: calls.Call) -> Any:
+    async def _stream(self, stream: operation_calls.Stream, progress: ShowProgress | None) -> AsyncIterator[object]:
+        answer = self._begin(stream.call, None)
+        try:
+            async for message in answer:
+                for value in stream.read(message):
+                    if not isinstance(value, OperationProgress):
+                        yield value
+                    elif progress is not None:
+                        progress(value)
+        except grpc.aio.AioRpcError as error:
+            raise from_status(error.code(), error.details(), self.target, None) from None
+        except grpc.aio.UsageError:
+            raise TwinlensError("CANCELLED", "the client is closed") from None
+        finally:
+            answer.cancel()
+
+    def _begin(self, call: calls.Call, timeout_s: float | None) -> Any:
         method = getattr(self._stubs[call.service], call.method)
         request = iter(call.request) if isinstance(call.request, tuple) else call.request
-        timeout_s = self._write_timeout_s if call.writes else self._timeout_s
+        return method(request, timeout=timeout_s, wait_for_ready=self._wait_for_ready)
+
+    async def _answer(self, call: calls.Call) -> Any:
+        timeout_s = None if call.long else self._write_timeout_s if call.writes else self._timeout_s
         try:
-            return await method(request, timeout=timeout_s, wait_for_ready=self._wait_for_ready)
+            return await self._begin(call, timeout_s)
         except grpc.aio.AioRpcError as error:
             raise from_status(error.code(), error.details(), self.target, timeout_s) from None
         except grpc.aio.UsageError:  # what grpc raises on a closed channel

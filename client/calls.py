@@ -14,7 +14,8 @@ import numpy as np
 from google.protobuf.message import Message
 from numpy.typing import NDArray
 
-from twinlens.client import convert, types
+from twinlens.client import convert, convert_collection, types
+from twinlens.client.collection_types import Collection
 from twinlens.client.errors import TwinlensError, invalid
 from twinlens.client.images import MAX_IMAGE_BYTES, read_image
 from twinlens.client.metadata import check_text
@@ -25,7 +26,7 @@ from twinlens.v1 import classification_pb2, collection_pb2, embedding_pb2, model
 R = TypeVar("R")
 T = TypeVar("T")
 
-Service: TypeAlias = Literal["classification", "collection", "embedding", "model", "search"]
+Service: TypeAlias = Literal["classification", "collection", "collection_operations", "embedding", "model", "search"]
 
 # Below the limits of the wire contract, so that answers fit a message too and other callers get their turn between.
 MAX_INPUTS = 256
@@ -41,12 +42,13 @@ MAX_BYTES = 16 * 1024 * 1024  # of one message of several inputs
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One call to make: a request, or the messages of a stream of requests."""
+    """One call to make: a request, or the messages of a stream of requests; `long` ones have no deadline."""
 
     service: Service
     method: str
     request: Message | tuple[Message, ...]
     writes: bool = False
+    long: bool = False
 
 
 Plan: TypeAlias = Generator[Call, Any, R]
@@ -219,25 +221,27 @@ def _fitting(data: bytes | types.ItemError, room: int) -> bytes | types.ItemErro
     return types.ItemError("INVALID_IMAGE", f"{len(data) / 2**20:.0f} MiB do not fit a message beside the examples")
 
 
-def create_collection(collection: str) -> Plan[types.Collection]:
+def create_collection(collection: str, kind: str | None) -> Plan[Collection]:
     """Creates a collection."""
-    request = collection_pb2.CreateCollectionRequest(collection=check_text(collection, "the collection's id"))
+    request = collection_pb2.CreateCollectionRequest(
+        collection=check_text(collection, "the collection's id"), index_kind=convert_collection.index_kind(kind)
+    )
     response: collection_pb2.CreateCollectionResponse = yield Call("collection", "CreateCollection", request, True)
-    return convert.collection(response.collection)
+    return convert_collection.collection(response.collection)
 
 
-def get_collection(collection: str) -> Plan[types.Collection]:
+def get_collection(collection: str) -> Plan[Collection]:
     """Describes a collection."""
     request = collection_pb2.GetCollectionRequest(collection=check_text(collection, "the collection's id"))
     response: collection_pb2.GetCollectionResponse = yield Call("collection", "GetCollection", request)
-    return convert.collection(response.collection)
+    return convert_collection.collection(response.collection)
 
 
-def list_collections(page_token: str) -> Plan[tuple[list[types.Collection], str]]:
+def list_collections(page_token: str) -> Plan[tuple[list[Collection], str]]:
     """One page of collections and the token of the next."""
     request = collection_pb2.ListCollectionsRequest(page_token=page_token)
     response: collection_pb2.ListCollectionsResponse = yield Call("collection", "ListCollections", request)
-    return [convert.collection(each) for each in response.collections], response.next_page_token
+    return [convert_collection.collection(each) for each in response.collections], response.next_page_token
 
 
 def delete_collection(collection: str) -> Plan[None]:
@@ -246,7 +250,7 @@ def delete_collection(collection: str) -> Plan[None]:
     yield Call("collection", "DeleteCollection", request, True)
 
 
-def upsert(collection: str, items: Iterable[types.NewItem]) -> Plan[types.UpsertReport]:
+def upsert(collection: str, items: Iterable[types.NewItem], space_id: str) -> Plan[types.UpsertReport]:
     """Stores items, one stream after the other."""
     check_text(collection, "the collection's id")
     stored = truncated = start = 0
@@ -261,7 +265,7 @@ def upsert(collection: str, items: Iterable[types.NewItem]) -> Plan[types.Upsert
             for position, why in errors.items()
         ]
         if sent:
-            messages = _upsert_messages(collection, [wire for _, wire in sent])
+            messages = _upsert_messages(collection, [wire for _, wire in sent], space_id)
             response: collection_pb2.UpsertItemsResponse = yield Call("collection", "UpsertItems", messages, True)
             model = convert.model_info(response.model)
             stored += response.stored_count
@@ -272,9 +276,11 @@ def upsert(collection: str, items: Iterable[types.NewItem]) -> Plan[types.Upsert
     return types.UpsertReport(stored=stored, failures=tuple(failures), truncated=truncated, model=model)
 
 
-def _upsert_messages(collection: str, items: list[collection_pb2.NewItem]) -> tuple[Message, ...]:
+def _upsert_messages(collection: str, items: list[collection_pb2.NewItem], space_id: str) -> tuple[Message, ...]:
     batches = split(items, _size, max_count=MAX_INPUTS, max_bytes=MAX_BYTES)
-    return tuple(collection_pb2.UpsertItemsRequest(collection=collection, items=batch) for batch in batches)
+    return tuple(
+        collection_pb2.UpsertItemsRequest(collection=collection, items=batch, space_id=space_id) for batch in batches
+    )
 
 
 def get_item(collection: str, item_id: str, *, include_image: bool) -> Plan[types.Item]:

@@ -25,6 +25,10 @@ _READS = (
     ("twinlens.v1.CollectionService", "ListCollections"),
     ("twinlens.v1.CollectionService", "GetItem"),
     ("twinlens.v1.CollectionService", "ListItems"),
+    ("twinlens.v1.CollectionOperationsService", "CheckCollection"),
+    ("twinlens.v1.CollectionOperationsService", "ListBackups"),
+    ("twinlens.v1.CollectionOperationsService", "FindDuplicates"),
+    ("twinlens.v1.CollectionOperationsService", "ExportItems"),
     ("twinlens.v1.ModelService", "ListModels"),
     ("twinlens.v1.ModelService", "GetModel"),
 )

@@ -9,7 +9,7 @@ import grpc
 import numpy as np
 from numpy.typing import NDArray
 
-from twinlens.client import calls, example_calls, types
+from twinlens.client import calls, example_calls, operation_calls, types
 from twinlens.client.channel import (
     TIMEOUT_S,
     WRITE_TIMEOUT_S,
@@ -17,6 +17,8 @@ from twinlens.client.channel import (
     channel_options,
     check_target,
 )
+from twinlens.client.collection_operations import CollectionOperations
+from twinlens.client.collection_types import OperationProgress, ShowProgress
 from twinlens.client.errors import TwinlensError, from_status
 from twinlens.client.prepared_examples import PreparedExamples
 from twinlens.client.query import mix
@@ -25,7 +27,7 @@ from twinlens.client.stubs import stubs
 R = TypeVar("R")
 
 
-class Client:
+class Client(CollectionOperations):
     """Talks to a twinlens server and waits for its answers. Safe to use from several threads.
 
     Args:
@@ -221,68 +223,24 @@ class Client:
         """
         return self._run(example_calls.prepare(examples))
 
-    def create_collection(self, collection: str, *, exist_ok: bool = False) -> types.Collection:
-        """Creates a collection for the server's model.
-
-        Args:
-            collection: The id: 1 to 64 of a-z, 0-9, "-" and "_", starting with a letter or digit.
-            exist_ok: Return the one of that id if there is one already.
-
-        Raises:
-            TwinlensError: ALREADY_EXISTS if there is one of that id and `exist_ok` is False.
-
-        Example:
-            >>> client.create_collection("photos").item_count
-            0
-        """
-        try:
-            return self._run(calls.create_collection(collection))
-        except TwinlensError as error:
-            if not exist_ok or error.code != "ALREADY_EXISTS":
-                raise
-        return self.get_collection(collection)
-
-    def get_collection(self, collection: str) -> types.Collection:
-        """Describes a collection, with counts.
-
-        Raises:
-            TwinlensError: NOT_FOUND if there is none of that id.
-
-        Example:
-            >>> client.get_collection("photos").item_count
-            1200
-        """
-        return self._run(calls.get_collection(collection))
-
-    def list_collections(self) -> list[types.Collection]:
-        """All collections, by id.
-
-        Example:
-            >>> [collection.id for collection in client.list_collections()]
-            ['photos']
-        """
-        return list(self._pages(calls.list_collections))
-
-    def delete_collection(self, collection: str) -> None:
-        """Deletes a collection and everything in it.
-
-        Example:
-            >>> client.delete_collection("photos")
-        """
-        self._run(calls.delete_collection(collection))
-
-    def upsert(self, collection: str, items: Iterable[types.NewItem]) -> types.UpsertReport:
+    def upsert(self, collection: str, items: Iterable[types.NewItem], *, space_id: str = "") -> types.UpsertReport:
         """Stores items, replacing those of the same id. What the report counts as stored survives a crash.
 
         Items are read and sent a few hundred at a time, so a generator of any length will do. Should a call fail
         half way, what went before is stored; to run it again is safe.
+
+        Args:
+            collection: The collection's id.
+            items: What to store.
+            space_id: The space of the vectors that items bring; needed where any does, and it must be the
+                collection's.
 
         Example:
             >>> report = client.upsert("photos", [NewItem(id="cat.jpg", image="cat.jpg", caption="a cat")])
             >>> report.stored, report.failures
             (1, ())
         """
-        return self._run(calls.upsert(collection, items))
+        return self._run(calls.upsert(collection, items, space_id))
 
     def get_item(self, collection: str, item: str, *, include_image: bool = False) -> types.Item:
         """Returns one item, on demand with its picture's bytes.
@@ -350,10 +308,24 @@ class Client:
                 return result
             response = self._answer(call)
 
+    def _stream(self, stream: operation_calls.Stream, progress: ShowProgress | None) -> Iterator[object]:
+        answer = self._answer(stream.call)
+        try:
+            for message in answer:
+                for value in stream.read(message):
+                    if not isinstance(value, OperationProgress):
+                        yield value
+                    elif progress is not None:
+                        progress(value)
+        except grpc.RpcError as error:
+            raise from_status(error.code(), error.details(), self.target, None) from None
+        finally:
+            answer.cancel()
+
     def _answer(self, call: calls.Call) -> Any:
         method = getattr(self._stubs[call.service], call.method)
         request = iter(call.request) if isinstance(call.request, tuple) else call.request
-        timeout_s = self._write_timeout_s if call.writes else self._timeout_s
+        timeout_s = None if call.long else self._write_timeout_s if call.writes else self._timeout_s
         try:
             return method(request, timeout=timeout_s, wait_for_ready=self._wait_for_ready)
         except grpc.RpcError as error:  # raised errors are calls too, with a code and details

@@ -114,6 +114,8 @@ def new_item(item: types.NewItem) -> collection_pb2.NewItem | types.ItemError:
             caption=check_text(item.caption, "the caption"),
             metadata=to_struct(item.metadata),
             image=image,
+            image_vector=None if item.image_vector is None else vector(item.image_vector),
+            text_vector=None if item.text_vector is None else vector(item.text_vector),
         )
     except TwinlensError as error:
         return types.ItemError("INVALID_INPUT", error.message)
@@ -186,20 +188,6 @@ def classification(wire: classification_pb2.ClassifyResult) -> types.Classificat
         return types.Classification(scores=(), error=error(wire.error))
     scores = tuple(types.LabelScore(each.label, each.cosine, each.probability, each.truncated) for each in wire.scores)
     return types.Classification(scores=scores)
-
-
-def collection(wire: collection_pb2.Collection) -> types.Collection:
-    """A collection and its counts."""
-    return types.Collection(
-        id=wire.id,
-        space_id=wire.space_id,
-        dimension=wire.dimension,
-        item_count=wire.item_count,
-        image_vector_count=wire.image_vector_count,
-        text_vector_count=wire.text_vector_count,
-        create_time=_time(wire.create_time),
-        variants=tuple(wire.variants),
-    )
 
 
 def item(wire: collection_pb2.Item, image: bytes | None = None) -> types.Item:

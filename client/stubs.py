@@ -11,6 +11,7 @@ import grpc.aio
 from twinlens.client.calls import Service
 from twinlens.v1 import (
     classification_pb2_grpc,
+    collection_operations_pb2_grpc,
     collection_pb2_grpc,
     embedding_pb2_grpc,
     model_pb2_grpc,
@@ -23,6 +24,7 @@ def stubs(channel: grpc.Channel | grpc.aio.Channel) -> Mapping[Service, Any]:
     services: dict[Service, Any] = {
         "classification": classification_pb2_grpc.ClassificationServiceStub,
         "collection": collection_pb2_grpc.CollectionServiceStub,
+        "collection_operations": collection_operations_pb2_grpc.CollectionOperationsServiceStub,
         "embedding": embedding_pb2_grpc.EmbeddingServiceStub,
         "model": model_pb2_grpc.ModelServiceStub,
         "search": search_pb2_grpc.SearchServiceStub,

@@ -9,7 +9,8 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from twinlens.client.types import Classification, Collection, Hit, Item, ModelInfo
+from twinlens.client.collection_types import Collection
+from twinlens.client.types import Classification, Hit, Item, ModelInfo
 from twinlens.printable import printable
 
 if TYPE_CHECKING:

@@ -193,23 +193,8 @@ class ExampleError:
 
 
 @dataclass(frozen=True, slots=True)
-class Collection:
-    """A collection and its counts."""
-
-    id: str
-    space_id: str
-    dimension: int
-    item_count: int
-    image_vector_count: int
-    text_vector_count: int
-    create_time: datetime
-    # What computed its vectors, such as "image int8 on cpu, text fp32 on cpu"; empty where it was not recorded.
-    variants: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
 class NewItem:
-    """An item to store. At least one of `image` and `caption` is needed.
+    """An item to store. At least one of `image`, `caption` and a vector is needed.
 
     Attributes:
         image: The picture: path, encoded bytes, or a Pillow picture (stored as PNG).
@@ -217,6 +202,9 @@ class NewItem:
         id: Chosen by you; empty means the hash of the content.
         uri: Where the original lies; kept, never fetched.
         metadata: JSON-compatible; numbers are kept as 64-bit floats.
+        image_vector: Used instead of embedding `image`, shape (d,), of any length but zero. Where an item brings a
+            vector, nothing of it is embedded; without picture and caption it needs an id.
+        text_vector: The same for `caption`.
     """
 
     image: ImageInput | None = None
@@ -224,6 +212,8 @@ class NewItem:
     id: str = ""
     uri: str = ""
     metadata: Mapping[str, Any] = field(default_factory=dict)
+    image_vector: NDArray[np.floating[Any]] | Sequence[float] | None = None
+    text_vector: NDArray[np.floating[Any]] | Sequence[float] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -115,7 +115,12 @@ def backup(made: Backup) -> operations_pb.Backup:
 def duplicate_groups(number: int, group: DuplicateGroup, at_a_time: int) -> list[operations_pb.DuplicateGroup]:
     """A group, cut to messages of so many ids."""
     return [
-        operations_pb.DuplicateGroup(number=number, item_ids=group.ids[start : start + at_a_time], score=group.score)
+        operations_pb.DuplicateGroup(
+            number=number,
+            item_ids=group.ids[start : start + at_a_time],
+            score=group.score,
+            more=start + at_a_time < len(group.ids),
+        )
         for start in range(0, len(group.ids), at_a_time)
     ]
 

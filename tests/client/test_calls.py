@@ -115,7 +115,7 @@ def test_items_go_out_in_acknowledged_streams_and_keep_their_positions(monkeypat
         return collection_pb2.UpsertItemsResponse(stored_count=len(items) - 1, failures=[failure], truncated_count=1)
 
     items = [NewItem(id=str(n), caption="c", metadata={"bad": object()} if n == 1 else {}) for n in range(6)]
-    report, made = carry_out(calls.upsert("photos", items), answer)
+    report, made = carry_out(calls.upsert("photos", items, ""), answer)
     assert [[len(message.items) for message in call.request] for call in made] == [[2, 1], [2]]  # type: ignore[union-attr]
     assert (report.stored, report.truncated) == (3, 2)
     assert [(failure.position, failure.id) for failure in report.failures] == [(1, "1"), (3, "3"), (5, "5")]

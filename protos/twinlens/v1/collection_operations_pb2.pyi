@@ -445,17 +445,20 @@ Global___FindDuplicatesRequest: _TypeAlias = FindDuplicatesRequest  # noqa: Y015
 
 @_typing.final
 class DuplicateGroup(_message.Message):
-    """Items of a group of near-duplicates."""
+    """Items of a group of near-duplicates. A very large group comes in several messages."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     NUMBER_FIELD_NUMBER: _builtins.int
     ITEM_IDS_FIELD_NUMBER: _builtins.int
     SCORE_FIELD_NUMBER: _builtins.int
+    MORE_FIELD_NUMBER: _builtins.int
     number: _builtins.int
-    """Its number, counted from 0. A very large group comes in several messages of one number."""
+    """Its number, counted from 0."""
     score: _builtins.float
-    """The lowest cosine among the links that hold the group together; never below the threshold."""
+    """The lowest of the items' cosines to what is nearest to each in the group; never below the threshold."""
+    more: _builtins.bool
+    """The next message goes on with this group."""
     @_builtins.property
     def item_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Ids, in the order in which the items were first stored."""
@@ -466,10 +469,11 @@ class DuplicateGroup(_message.Message):
         number: _builtins.int = ...,
         item_ids: _abc.Iterable[_builtins.str] | None = ...,
         score: _builtins.float = ...,
+        more: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["item_ids", b"item_ids", "number", b"number", "score", b"score"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["item_ids", b"item_ids", "more", b"more", "number", b"number", "score", b"score"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
