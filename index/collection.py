@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import builtins
-import sqlite3
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
@@ -359,18 +358,22 @@ class Collection:
         for texts, vectors in vector_pages(self._state, modality, batch, "metadata"):
             yield store.values_under(texts, key, self._state.name), vectors
 
-    def export(self, modalities: Sequence[Modality] = (), *, batch: int = 256) -> Export:
-        """Goes through all items by id, with their active vectors of these modalities.
+    def export(
+        self,
+        modalities: Sequence[Modality] = (),
+        *,
+        filter: str = "",  # noqa: A002
+        batch: int = 256,
+    ) -> Export:
+        """Goes through all items that match, by id, with their active vectors of these modalities.
 
         Items stored or deleted meanwhile may or may not be among them. The generation is the one active at the start;
         the pages raise InvalidArgument should it be dropped before they end.
+
+        Raises:
+            InvalidFilter: the filter cannot be read.
         """
-        limit = check_limit(batch)
-
-        def read_page(connection: sqlite3.Connection, after: str) -> builtins.list[Item]:
-            return store.page_of_items(connection, after, limit, self._state.name)
-
-        return export(self._state, read_page, modalities)
+        return export(self._state, modalities, self._filtering.where(filter), check_limit(batch))
 
     def begin_generation(self, *, space_id: str, dimension: int) -> int:
         """Starts a generation to be filled beside the active one, or goes on with one of that space.

@@ -13,6 +13,8 @@ from twinlens.index import schema
 from twinlens.index.errors import CollectionError, CorruptCollection
 
 _KEPT_LOG_BYTES = 64 * 2**20  # a longer write-ahead log is cut back once it was moved into the database
+# Before 3.41, SQLite takes its own JSON functions for unsafe in a schema, and indexes on metadata call them.
+TRUSTED_SCHEMA = "OFF" if sqlite3.sqlite_version_info >= (3, 41) else "ON"
 _NOT_DAMAGE = {
     sqlite3.SQLITE_FULL: "the disk is full",
     sqlite3.SQLITE_READONLY: "the data folder is read-only",
@@ -151,7 +153,7 @@ def _connect(path: Path, mode: str = "rw") -> sqlite3.Connection:
         check_same_thread=False,
     )
     try:
-        connection.execute("PRAGMA trusted_schema = OFF")
+        connection.execute(f"PRAGMA trusted_schema = {TRUSTED_SCHEMA}")
         connection.execute("PRAGMA cell_size_check = ON")
     except BaseException:
         connection.close()

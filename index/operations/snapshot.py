@@ -8,7 +8,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from urllib.parse import quote
 
-from twinlens.index.database import translated
+from twinlens.index.database import TRUSTED_SCHEMA, translated
 from twinlens.index.errors import CollectionNotFound, CorruptCollection
 from twinlens.index.state import CollectionState
 
@@ -51,7 +51,7 @@ def open_snapshot(path: Path, name: str) -> Iterator[sqlite3.Connection]:
         translated(name),
         closing(sqlite3.connect(address, uri=True, isolation_level=None, check_same_thread=False)) as connection,
     ):
-        connection.execute("PRAGMA trusted_schema = OFF")
+        connection.execute(f"PRAGMA trusted_schema = {TRUSTED_SCHEMA}")
         yield connection
 
 
