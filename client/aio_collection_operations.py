@@ -136,14 +136,18 @@ class AsyncCollectionOperations(ABC):
         return cast("AsyncIterator[DuplicateGroup]", self._stream(stream, progress))
 
     def export_items(
-        self, collection: str, *, vectors: Sequence[Modality] = ("image", "text")
+        self,
+        collection: str,
+        *,
+        filter: str = "",  # noqa: A002 - the wire's word
+        vectors: Sequence[Modality] = ("image", "text"),
     ) -> AsyncIterator[ExportedItem]:
         """Iterates over all items, by id, with their vectors; see `Client.export_items`.
 
         Example:
             >>> ids = [each.item.id async for each in client.export_items("photos", vectors=[])]
         """
-        stream = operation_calls.export_items(collection, vectors)
+        stream = operation_calls.export_items(collection, vectors, filter)
         return cast("AsyncIterator[ExportedItem]", self._stream(stream, None))
 
     async def drop_generation(self, collection: str, generation: int) -> Collection:

@@ -179,18 +179,25 @@ class CollectionOperations(ABC):
         return cast("Iterator[DuplicateGroup]", self._stream(stream, progress))
 
     def export_items(
-        self, collection: str, *, vectors: Sequence[Modality] = ("image", "text")
+        self,
+        collection: str,
+        *,
+        filter: str = "",  # noqa: A002 - the wire's word
+        vectors: Sequence[Modality] = ("image", "text"),
     ) -> Iterator[ExportedItem]:
         """Iterates over all items, by id, with their vectors.
 
         Args:
             collection: The collection's id.
+            filter: Only items that match; empty: all.
             vectors: Whose vectors to bring along.
 
         Example:
             >>> {each.item.id: each.image_vector for each in client.export_items("photos", vectors=["image"])}
         """
-        return cast("Iterator[ExportedItem]", self._stream(operation_calls.export_items(collection, vectors), None))
+        return cast(
+            "Iterator[ExportedItem]", self._stream(operation_calls.export_items(collection, vectors, filter), None)
+        )
 
     def drop_generation(self, collection: str, generation: int) -> Collection:
         """Removes a generation that is not active, and its vectors; `Collection.generations` lists them.

@@ -125,7 +125,13 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Backup:
-    """A complete backup of a collection; `total_bytes` counts pictures that it shares with other backups."""
+    """A complete backup of a collection.
+
+    Attributes:
+        total_bytes: What it takes, with pictures that it shares with other backups.
+        missing_image_count: Pictures that were lost or damaged in the collection already, so that they could not be
+            copied.
+    """
 
     id: str
     collection: str
@@ -133,6 +139,7 @@ class Backup:
     item_count: int
     total_bytes: int
     create_time: datetime
+    missing_image_count: int = 0
 
 
 @dataclass(frozen=True, slots=True)

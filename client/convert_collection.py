@@ -106,6 +106,7 @@ def backup(wire: collection_operations_pb2.Backup) -> types.Backup:
         item_count=wire.item_count,
         total_bytes=wire.total_bytes,
         create_time=_time(wire.create_time),
+        missing_image_count=wire.missing_image_count,
     )
 
 

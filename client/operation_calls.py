@@ -71,10 +71,12 @@ def find_duplicates(collection: str, modality: str, threshold: float) -> Stream:
     return Stream(_call("FindDuplicates", request), convert_collection.duplicate_events())
 
 
-def export_items(collection: str, modalities: Sequence[str]) -> Stream:
-    """Reads all items."""
+def export_items(collection: str, modalities: Sequence[str], filter: str) -> Stream:  # noqa: A002 - the wire's word
+    """Reads all items that match."""
     request = pb.ExportItemsRequest(
-        collection=_id(collection), modalities=[convert.modality(each) for each in modalities]
+        collection=_id(collection),
+        modalities=[convert.modality(each) for each in modalities],
+        filter=check_text(filter, "the filter"),
     )
     return Stream(_call("ExportItems", request), convert_collection.exported_items)
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import sqlite3
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from twinlens.index import generations, store
+from twinlens.index.filters.conditions import Sql
 from twinlens.index.item import Item, Modality
 from twinlens.index.prepare import check_modality
 from twinlens.index.state import CollectionState
@@ -36,22 +36,19 @@ class Export:
     pages: Iterator[ExportPage]
 
 
-def export(
-    state: CollectionState,
-    read_page: Callable[[sqlite3.Connection, str], Sequence[Item]],
-    modalities: Sequence[Modality],
-) -> Export:
+def export(state: CollectionState, modalities: Sequence[Modality], where: Sql, batch: int) -> Export:
     """As `Collection.export`.
 
     Args:
         state: The open collection.
-        read_page: Reads the items behind an id; none once there are no more.
         modalities: Whose vectors to read along.
+        where: What items must meet.
+        batch: How many items a page has at most.
     """
     wanted = [check_modality(modality) for modality in modalities]
     with state.use(), state.database.read() as connection:
         generation, _ = generations.find_active(connection, state.name)
-        count = store.count_items(connection)
+        count = store.count_items(connection, where)
 
     def pages() -> Iterator[ExportPage]:
         after = ""
@@ -59,7 +56,7 @@ def export(
             with state.use(), state.database.read() as connection:
                 # A generation that was dropped meanwhile must not pass for items without vectors.
                 generations.find_generation(connection, generation.number, state.name)
-                items = read_page(connection, after)
+                items = store.page_of_items(connection, after, batch, state.name, where)
                 vectors = store.vectors_of(connection, generation.number, [item.id for item in items], wanted)
             if not items:
                 return

@@ -8,9 +8,12 @@ from contextlib import closing
 from typing import TypeVar
 
 from twinlens.index.collection import Collection
+from twinlens.index.errors import BackupNotFound
 from twinlens.index.item import Modality
 from twinlens.index.operations.backup import list_backups
+from twinlens.index.operations.backup_place import BackupPlace
 from twinlens.index.operations.export import Export, ExportPage
+from twinlens.index.operations.restore import find_backup
 from twinlens.index.operations.steps import Backup, DuplicateGroup, Finding, Progress
 from twinlens.server.core.app import Application
 from twinlens.server.core.call import current_call
@@ -166,7 +169,7 @@ class CollectionOperationsService(collection_operations_pb2_grpc.CollectionOpera
         batch = max(1, min(_MOST_ITEMS_A_PAGE, _VECTOR_BYTES_A_PAGE // max(1, vector_bytes)))
 
         def begin() -> Iterator[pb.ExportItemsResponse]:
-            return _exported(collection.export(modalities, batch=batch))
+            return _exported(collection.export(modalities, filter=request.filter, batch=batch))
 
         async for reply in self._app.operations.stream(begin):
             yield reply
@@ -192,13 +195,27 @@ class CollectionOperationsService(collection_operations_pb2_grpc.CollectionOpera
         self, request: pb.CreateMetadataIndexRequest, context: Context
     ) -> pb.CreateMetadataIndexResponse:
         """Indexes a path into metadata."""
-        raise NotImplementedError
+        del context
+        collection = await self._collection(request.collection)
+
+        def create() -> collection_pb2.Collection:
+            collection.add_metadata_index(request.path)
+            return _described(collection)
+
+        return pb.CreateMetadataIndexResponse(collection=await self._app.operations.run(create))
 
     async def DeleteMetadataIndex(  # noqa: N802
         self, request: pb.DeleteMetadataIndexRequest, context: Context
     ) -> pb.DeleteMetadataIndexResponse:
         """Removes an index of a path into metadata."""
-        raise NotImplementedError
+        del context
+        collection = await self._collection(request.collection)
+
+        def remove() -> collection_pb2.Collection:
+            collection.remove_metadata_index(request.path)
+            return _described(collection)
+
+        return pb.DeleteMetadataIndexResponse(collection=await self._app.operations.run(remove))
 
     async def _collection(self, id: str) -> Collection:  # noqa: A002 - the id is what it is
         return await self._app.collection(id, current_call())
@@ -227,12 +244,10 @@ class CollectionOperationsService(collection_operations_pb2_grpc.CollectionOpera
 
 
 def _find_backup(root: str, id: str) -> Backup:  # noqa: A002 - the id is what it is
-    after = ""
-    while page := list_backups(root, after=after, limit=100):
-        if found := next((backup for backup in page if backup.id == id), None):
-            return found
-        after = page[-1].id
-    raise ServiceError(Code.NOT_FOUND, f"there is no backup {id}")
+    try:
+        return find_backup(BackupPlace(root), id).backup
+    except BackupNotFound:  # its message names the place
+        raise ServiceError(Code.NOT_FOUND, f"there is no complete backup {id}") from None
 
 
 def _described(collection: Collection) -> collection_pb2.Collection:

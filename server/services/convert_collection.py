@@ -109,6 +109,7 @@ def backup(made: Backup) -> operations_pb.Backup:
         item_count=made.items,
         total_bytes=made.size_bytes,
         create_time=timestamp(made.created_s),
+        missing_image_count=made.missing_pictures,
     )
 
 

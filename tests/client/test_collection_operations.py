@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,7 @@ import pytest
 
 from tests.support.fake_encoder import FakeEncoder
 from tests.support.pictures import solid
-from twinlens.client import NewItem, TwinlensError
+from twinlens.client import Client, NewItem, TwinlensError
 
 SPACE = FakeEncoder().manifest.space_id
 _numbers = itertools.count()
@@ -93,16 +93,25 @@ def test_export_brings_only_the_vectors_asked_for(client: Any, filled: str, empt
     assert all(each.image_vector is None for each in client.export_items(filled, vectors=[]))
 
 
+def test_export_brings_only_items_that_match(client: Any, filled: str) -> None:
+    exported = client.export_items(filled, filter="n >= 297 OR n < 2", vectors=[])
+    assert [each.item.id for each in exported] == ["000", "001", "297", "298", "299"]
+
+
+def test_paths_into_metadata_are_indexed_and_no_longer(client: Any, filled: str) -> None:
+    assert client.create_metadata_index(filled, "n").id == filled
+    assert client.create_metadata_index(filled, "n").id == filled
+    client.delete_metadata_index(filled, "n")
+    with pytest.raises(TwinlensError, match="n"):
+        client.delete_metadata_index(filled, "n")
+
+
 def test_an_empty_collection_exports_nothing(client: Any, empty: str) -> None:
     assert list(client.export_items(empty)) == []
 
 
-def test_an_export_that_is_left_ends_and_others_go_on(
-    open_client: Callable[..., Any], target: str, filled: str
-) -> None:
-    if open_client.__name__ != "Client":
-        pytest.skip("the blocking form of the asynchronous client reads to the end")
-    with open_client(target) as client:
+def test_an_export_that_is_left_ends_and_others_go_on(target: str, filled: str) -> None:
+    with Client(target) as client:
         for _ in range(20):  # more than may run at a time
             assert next(client.export_items(filled)).item.id == "000"
 

@@ -27,7 +27,7 @@ from twinlens.v1 import collection_pb2 as twinlens_dot_v1_dot_collection__pb2
 from twinlens.v1 import content_pb2 as twinlens_dot_v1_dot_content__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\'twinlens/v1/collection_operations.proto\x12\x0btwinlens.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1ctwinlens/v1/collection.proto\x1a\x19twinlens/v1/content.proto\"5\n\x08Progress\x12\x0c\n\x04step\x18\x01 \x01(\t\x12\x0c\n\x04\x64one\x18\x02 \x01(\x03\x12\r\n\x05total\x18\x03 \x01(\x03\"l\n\x16MergeCollectionRequest\x12\x12\n\ncollection\x18\x01 \x01(\t\x12*\n\nindex_kind\x18\x02 \x01(\x0e\x32\x16.twinlens.v1.IndexKind\x12\x12\n\nbackground\x18\x03 \x01(\x08\"F\n\x17MergeCollectionResponse\x12+\n\ncollection\x18\x01 \x01(\x0b\x32\x17.twinlens.v1.Collection\",\n\x16\x43heckCollectionRequest\x12\x12\n\ncollection\x18\x01 \x01(\t\"9\n\x07\x46inding\x12\x0c\n\x04part\x18\x01 \x01(\t\x12\x0f\n\x07subject\x18\x02 \x01(\t\x12\x0f\n\x07message\x18\x03 \x01(\t\"v\n\x17\x43heckCollectionResponse\x12)\n\x08progress\x18\x01 \x01(\x0b\x32\x15.twinlens.v1.ProgressH\x00\x12\'\n\x07\x66inding\x18\x02 \x01(\x0b\x32\x14.twinlens.v1.FindingH\x00\x42\x07\n\x05\x65vent\"\x94\x01\n\x06\x42\x61\x63kup\x12\n\n\x02id\x18\x01 \x01(\t\x12\x12\n\ncollection\x18\x02 \x01(\t\x12\x10\n\x08space_id\x18\x03 \x01(\t\x12\x12\n\nitem_count\x18\x04 \x01(\x03\x12\x13\n\x0btotal_bytes\x18\x05 \x01(\x03\x12/\n\x0b\x63reate_time\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"=\n\x17\x42\x61\x63kupCollectionRequest\x12\x12\n\ncollection\x18\x01 \x01(\t\x12\x0e\n\x06\x62\x61\x63kup\x18\x02 \x01(\t\"u\n\x18\x42\x61\x63kupCollectionResponse\x12)\n\x08progress\x18\x01 \x01(\x0b\x32\x15.twinlens.v1.ProgressH\x00\x12%\n\x06\x62\x61\x63kup\x18\x02 \x01(\x0b\x32\x13.twinlens.v1.BackupH\x00\x42\x07\n\x05\x65vent\"O\n\x18RestoreCollectionRequest\x12\x0e\n\x06\x62\x61\x63kup\x18\x01 \x01(\t\x12\x12\n\ncollection\x18\x02 \x01(\t\x12\x0f\n\x07replace\x18\x03 \x01(\x08\"~\n\x19RestoreCollectionResponse\x12)\n\x08progress\x18\x01 \x01(\x0b\x32\x15.twinlens.v1.ProgressH\x00\x12-\n\ncollection\x18\x02 \x01(\x0b\x32\x17.twinlens.v1.CollectionH\x00\x42\x07\n\x05\x65vent\"O\n\x12ListBackupsRequest\x12\x11\n\tpage_size\x18\x01 \x01(\x05\x12\x12\n\npage_token\x18\x02 \x01(\t\x12\x12\n\ncollection\x18\x03 \x01(\t\"T\n\x13ListBackupsResponse\x12$\n\x07\x62\x61\x63kups\x18\x01 \x03(\x0b\x32\x13.twinlens.v1.Backup\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"z\n\x15\x46indDuplicatesRequest\x12\x12\n\ncollection\x18\x01 \x01(\t\x12\'\n\x08modality\x18\x02 \x01(\x0e\x32\x15.twinlens.v1.Modality\x12\x16\n\tthreshold\x18\x03 \x01(\x02H\x00\x88\x01\x01\x42\x0c\n\n_threshold\"O\n\x0e\x44uplicateGroup\x12\x0e\n\x06number\x18\x01 \x01(\x03\x12\x10\n\x08item_ids\x18\x02 \x03(\t\x12\r\n\x05score\x18\x03 \x01(\x02\x12\x0c\n\x04more\x18\x04 \x01(\x08\"z\n\x16\x46indDuplicatesResponse\x12)\n\x08progress\x18\x01 \x01(\x0b\x32\x15.twinlens.v1.ProgressH\x00\x12,\n\x05group\x18\x02 \x01(\x0b\x32\x1b.twinlens.v1.DuplicateGroupH\x00\x42\x07\n\x05\x65vent\"c\n\x12\x45xportItemsRequest\x12\x12\n\ncollection\x18\x01 \x01(\t\x12)\n\nmodalities\x18\x02 \x03(\x0e\x32\x15.twinlens.v1.Modality\x12\x0e\n\x06\x66ilter\x18\x03 \x01(\t\"\x84\x01\n\x0c\x45xportedItem\x12\x1f\n\x04item\x18\x01 \x01(\x0b\x32\x11.twinlens.v1.Item\x12)\n\x0cimage_vector\x18\x02 \x01(\x0b\x32\x13.twinlens.v1.Vector\x12(\n\x0btext_vector\x18\x03 \x01(\x0b\x32\x13.twinlens.v1.Vector\"x\n\x13\x45xportItemsResponse\x12(\n\x05items\x18\x01 \x03(\x0b\x32\x19.twinlens.v1.ExportedItem\x12\x10\n\x08space_id\x18\x02 \x01(\t\x12\x11\n\tdimension\x18\x03 \x01(\x05\x12\x12\n\nitem_count\x18\x04 \x01(\x03\"?\n\x15\x44ropGenerationRequest\x12\x12\n\ncollection\x18\x01 \x01(\t\x12\x12\n\ngeneration\x18\x02 \x01(\x03\"E\n\x16\x44ropGenerationResponse\x12+\n\ncollection\x18\x01 \x01(\x0b\x32\x17.twinlens.v1.Collection\">\n\x1a\x43reateMetadataIndexRequest\x12\x12\n\ncollection\x18\x01 \x01(\t\x12\x0c\n\x04path\x18\x02 \x01(\t\"J\n\x1b\x43reateMetadataIndexResponse\x12+\n\ncollection\x18\x01 \x01(\x0b\x32\x17.twinlens.v1.Collection\">\n\x1a\x44\x65leteMetadataIndexRequest\x12\x12\n\ncollection\x18\x01 \x01(\t\x12\x0c\n\x04path\x18\x02 \x01(\t\"J\n\x1b\x44\x65leteMetadataIndexResponse\x12+\n\ncollection\x18\x01 \x01(\x0b\x32\x17.twinlens.v1.Collection2\xd6\x07\n\x1b\x43ollectionOperationsService\x12\\\n\x0fMergeCollection\x12#.twinlens.v1.MergeCollectionRequest\x1a$.twinlens.v1.MergeCollectionResponse\x12^\n\x0f\x43heckCollection\x12#.twinlens.v1.CheckCollectionRequest\x1a$.twinlens.v1.CheckCollectionResponse0\x01\x12\x61\n\x10\x42\x61\x63kupCollection\x12$.twinlens.v1.BackupCollectionRequest\x1a%.twinlens.v1.BackupCollectionResponse0\x01\x12\x64\n\x11RestoreCollection\x12%.twinlens.v1.RestoreCollectionRequest\x1a&.twinlens.v1.RestoreCollectionResponse0\x01\x12P\n\x0bListBackups\x12\x1f.twinlens.v1.ListBackupsRequest\x1a .twinlens.v1.ListBackupsResponse\x12[\n\x0e\x46indDuplicates\x12\".twinlens.v1.FindDuplicatesRequest\x1a#.twinlens.v1.FindDuplicatesResponse0\x01\x12R\n\x0b\x45xportItems\x12\x1f.twinlens.v1.ExportItemsRequest\x1a .twinlens.v1.ExportItemsResponse0\x01\x12Y\n\x0e\x44ropGeneration\x12\".twinlens.v1.DropGenerationRequest\x1a#.twinlens.v1.DropGenerationResponse\x12h\n\x13\x43reateMetadataIndex\x12\'.twinlens.v1.CreateMetadataIndexRequest\x1a(.twinlens.v1.CreateMetadataIndexResponse\x12h\n\x13\x44\x65leteMetadataIndex\x12\'.twinlens.v1.DeleteMetadataIndexRequest\x1a(.twinlens.v1.DeleteMetadataIndexResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\'twinlens/v1/collection_operations.proto\x12\x0btwinlens.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1ctwinlens/v1/collection.proto\x1a\x19twinlens/v1/content.proto\"5\n\x08Progress\x12\x0c\n\x04step\x18\x01 \x01(\t\x12\x0c\n\x04\x64one\x18\x02 \x01(\x03\x12\r\n\x05total\x18\x03 \x01(\x03\"l\n\x16MergeCollectionRequest\x12\x12\n\ncollection\x18\x01 \x01(\t\x12*\n\nindex_kind\x18\x02 \x01(\x0e\x32\x16.twinlens.v1.IndexKind\x12\x12\n\nbackground\x18\x03 \x01(\x08\"F\n\x17MergeCollectionResponse\x12+\n\ncollection\x18\x01 \x01(\x0b\x32\x17.twinlens.v1.Collection\",\n\x16\x43heckCollectionRequest\x12\x12\n\ncollection\x18\x01 \x01(\t\"9\n\x07\x46inding\x12\x0c\n\x04part\x18\x01 \x01(\t\x12\x0f\n\x07subject\x18\x02 \x01(\t\x12\x0f\n\x07message\x18\x03 \x01(\t\"v\n\x17\x43heckCollectionResponse\x12)\n\x08progress\x18\x01 \x01(\x0b\x32\x15.twinlens.v1.ProgressH\x00\x12\'\n\x07\x66inding\x18\x02 \x01(\x0b\x32\x14.twinlens.v1.FindingH\x00\x42\x07\n\x05\x65vent\"\xb1\x01\n\x06\x42\x61\x63kup\x12\n\n\x02id\x18\x01 \x01(\t\x12\x12\n\ncollection\x18\x02 \x01(\t\x12\x10\n\x08space_id\x18\x03 \x01(\t\x12\x12\n\nitem_count\x18\x04 \x01(\x03\x12\x13\n\x0btotal_bytes\x18\x05 \x01(\x03\x12/\n\x0b\x63reate_time\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x1b\n\x13missing_image_count\x18\x07 \x01(\x03\"=\n\x17\x42\x61\x63kupCollectionRequest\x12\x12\n\ncollection\x18\x01 \x01(\t\x12\x0e\n\x06\x62\x61\x63kup\x18\x02 \x01(\t\"u\n\x18\x42\x61\x63kupCollectionResponse\x12)\n\x08progress\x18\x01 \x01(\x0b\x32\x15.twinlens.v1.ProgressH\x00\x12%\n\x06\x62\x61\x63kup\x18\x02 \x01(\x0b\x32\x13.twinlens.v1.BackupH\x00\x42\x07\n\x05\x65vent\"O\n\x18RestoreCollectionRequest\x12\x0e\n\x06\x62\x61\x63kup\x18\x01 \x01(\t\x12\x12\n\ncollection\x18\x02 \x01(\t\x12\x0f\n\x07replace\x18\x03 \x01(\x08\"~\n\x19RestoreCollectionResponse\x12)\n\x08progress\x18\x01 \x01(\x0b\x32\x15.twinlens.v1.ProgressH\x00\x12-\n\ncollection\x18\x02 \x01(\x0b\x32\x17.twinlens.v1.CollectionH\x00\x42\x07\n\x05\x65vent\"O\n\x12ListBackupsRequest\x12\x11\n\tpage_size\x18\x01 \x01(\x05\x12\x12\n\npage_token\x18\x02 \x01(\t\x12\x12\n\ncollection\x18\x03 \x01(\t\"T\n\x13ListBackupsResponse\x12$\n\x07\x62\x61\x63kups\x18\x01 \x03(\x0b\x32\x13.twinlens.v1.Backup\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"z\n\x15\x46indDuplicatesRequest\x12\x12\n\ncollection\x18\x01 \x01(\t\x12\'\n\x08modality\x18\x02 \x01(\x0e\x32\x15.twinlens.v1.Modality\x12\x16\n\tthreshold\x18\x03 \x01(\x02H\x00\x88\x01\x01\x42\x0c\n\n_threshold\"O\n\x0e\x44uplicateGroup\x12\x0e\n\x06number\x18\x01 \x01(\x03\x12\x10\n\x08item_ids\x18\x02 \x03(\t\x12\r\n\x05score\x18\x03 \x01(\x02\x12\x0c\n\x04more\x18\x04 \x01(\x08\"z\n\x16\x46indDuplicatesResponse\x12)\n\x08progress\x18\x01 \x01(\x0b\x32\x15.twinlens.v1.ProgressH\x00\x12,\n\x05group\x18\x02 \x01(\x0b\x32\x1b.twinlens.v1.DuplicateGroupH\x00\x42\x07\n\x05\x65vent\"c\n\x12\x45xportItemsRequest\x12\x12\n\ncollection\x18\x01 \x01(\t\x12)\n\nmodalities\x18\x02 \x03(\x0e\x32\x15.twinlens.v1.Modality\x12\x0e\n\x06\x66ilter\x18\x03 \x01(\t\"\x84\x01\n\x0c\x45xportedItem\x12\x1f\n\x04item\x18\x01 \x01(\x0b\x32\x11.twinlens.v1.Item\x12)\n\x0cimage_vector\x18\x02 \x01(\x0b\x32\x13.twinlens.v1.Vector\x12(\n\x0btext_vector\x18\x03 \x01(\x0b\x32\x13.twinlens.v1.Vector\"x\n\x13\x45xportItemsResponse\x12(\n\x05items\x18\x01 \x03(\x0b\x32\x19.twinlens.v1.ExportedItem\x12\x10\n\x08space_id\x18\x02 \x01(\t\x12\x11\n\tdimension\x18\x03 \x01(\x05\x12\x12\n\nitem_count\x18\x04 \x01(\x03\"?\n\x15\x44ropGenerationRequest\x12\x12\n\ncollection\x18\x01 \x01(\t\x12\x12\n\ngeneration\x18\x02 \x01(\x03\"E\n\x16\x44ropGenerationResponse\x12+\n\ncollection\x18\x01 \x01(\x0b\x32\x17.twinlens.v1.Collection\">\n\x1a\x43reateMetadataIndexRequest\x12\x12\n\ncollection\x18\x01 \x01(\t\x12\x0c\n\x04path\x18\x02 \x01(\t\"J\n\x1b\x43reateMetadataIndexResponse\x12+\n\ncollection\x18\x01 \x01(\x0b\x32\x17.twinlens.v1.Collection\">\n\x1a\x44\x65leteMetadataIndexRequest\x12\x12\n\ncollection\x18\x01 \x01(\t\x12\x0c\n\x04path\x18\x02 \x01(\t\"J\n\x1b\x44\x65leteMetadataIndexResponse\x12+\n\ncollection\x18\x01 \x01(\x0b\x32\x17.twinlens.v1.Collection2\xd6\x07\n\x1b\x43ollectionOperationsService\x12\\\n\x0fMergeCollection\x12#.twinlens.v1.MergeCollectionRequest\x1a$.twinlens.v1.MergeCollectionResponse\x12^\n\x0f\x43heckCollection\x12#.twinlens.v1.CheckCollectionRequest\x1a$.twinlens.v1.CheckCollectionResponse0\x01\x12\x61\n\x10\x42\x61\x63kupCollection\x12$.twinlens.v1.BackupCollectionRequest\x1a%.twinlens.v1.BackupCollectionResponse0\x01\x12\x64\n\x11RestoreCollection\x12%.twinlens.v1.RestoreCollectionRequest\x1a&.twinlens.v1.RestoreCollectionResponse0\x01\x12P\n\x0bListBackups\x12\x1f.twinlens.v1.ListBackupsRequest\x1a .twinlens.v1.ListBackupsResponse\x12[\n\x0e\x46indDuplicates\x12\".twinlens.v1.FindDuplicatesRequest\x1a#.twinlens.v1.FindDuplicatesResponse0\x01\x12R\n\x0b\x45xportItems\x12\x1f.twinlens.v1.ExportItemsRequest\x1a .twinlens.v1.ExportItemsResponse0\x01\x12Y\n\x0e\x44ropGeneration\x12\".twinlens.v1.DropGenerationRequest\x1a#.twinlens.v1.DropGenerationResponse\x12h\n\x13\x43reateMetadataIndex\x12\'.twinlens.v1.CreateMetadataIndexRequest\x1a(.twinlens.v1.CreateMetadataIndexResponse\x12h\n\x13\x44\x65leteMetadataIndex\x12\'.twinlens.v1.DeleteMetadataIndexRequest\x1a(.twinlens.v1.DeleteMetadataIndexResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -47,43 +47,43 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_CHECKCOLLECTIONRESPONSE']._serialized_start=488
   _globals['_CHECKCOLLECTIONRESPONSE']._serialized_end=606
   _globals['_BACKUP']._serialized_start=609
-  _globals['_BACKUP']._serialized_end=757
-  _globals['_BACKUPCOLLECTIONREQUEST']._serialized_start=759
-  _globals['_BACKUPCOLLECTIONREQUEST']._serialized_end=820
-  _globals['_BACKUPCOLLECTIONRESPONSE']._serialized_start=822
-  _globals['_BACKUPCOLLECTIONRESPONSE']._serialized_end=939
-  _globals['_RESTORECOLLECTIONREQUEST']._serialized_start=941
-  _globals['_RESTORECOLLECTIONREQUEST']._serialized_end=1020
-  _globals['_RESTORECOLLECTIONRESPONSE']._serialized_start=1022
-  _globals['_RESTORECOLLECTIONRESPONSE']._serialized_end=1148
-  _globals['_LISTBACKUPSREQUEST']._serialized_start=1150
-  _globals['_LISTBACKUPSREQUEST']._serialized_end=1229
-  _globals['_LISTBACKUPSRESPONSE']._serialized_start=1231
-  _globals['_LISTBACKUPSRESPONSE']._serialized_end=1315
-  _globals['_FINDDUPLICATESREQUEST']._serialized_start=1317
-  _globals['_FINDDUPLICATESREQUEST']._serialized_end=1439
-  _globals['_DUPLICATEGROUP']._serialized_start=1441
-  _globals['_DUPLICATEGROUP']._serialized_end=1520
-  _globals['_FINDDUPLICATESRESPONSE']._serialized_start=1522
-  _globals['_FINDDUPLICATESRESPONSE']._serialized_end=1644
-  _globals['_EXPORTITEMSREQUEST']._serialized_start=1646
-  _globals['_EXPORTITEMSREQUEST']._serialized_end=1745
-  _globals['_EXPORTEDITEM']._serialized_start=1748
-  _globals['_EXPORTEDITEM']._serialized_end=1880
-  _globals['_EXPORTITEMSRESPONSE']._serialized_start=1882
-  _globals['_EXPORTITEMSRESPONSE']._serialized_end=2002
-  _globals['_DROPGENERATIONREQUEST']._serialized_start=2004
-  _globals['_DROPGENERATIONREQUEST']._serialized_end=2067
-  _globals['_DROPGENERATIONRESPONSE']._serialized_start=2069
-  _globals['_DROPGENERATIONRESPONSE']._serialized_end=2138
-  _globals['_CREATEMETADATAINDEXREQUEST']._serialized_start=2140
-  _globals['_CREATEMETADATAINDEXREQUEST']._serialized_end=2202
-  _globals['_CREATEMETADATAINDEXRESPONSE']._serialized_start=2204
-  _globals['_CREATEMETADATAINDEXRESPONSE']._serialized_end=2278
-  _globals['_DELETEMETADATAINDEXREQUEST']._serialized_start=2280
-  _globals['_DELETEMETADATAINDEXREQUEST']._serialized_end=2342
-  _globals['_DELETEMETADATAINDEXRESPONSE']._serialized_start=2344
-  _globals['_DELETEMETADATAINDEXRESPONSE']._serialized_end=2418
-  _globals['_COLLECTIONOPERATIONSSERVICE']._serialized_start=2421
-  _globals['_COLLECTIONOPERATIONSSERVICE']._serialized_end=3403
+  _globals['_BACKUP']._serialized_end=786
+  _globals['_BACKUPCOLLECTIONREQUEST']._serialized_start=788
+  _globals['_BACKUPCOLLECTIONREQUEST']._serialized_end=849
+  _globals['_BACKUPCOLLECTIONRESPONSE']._serialized_start=851
+  _globals['_BACKUPCOLLECTIONRESPONSE']._serialized_end=968
+  _globals['_RESTORECOLLECTIONREQUEST']._serialized_start=970
+  _globals['_RESTORECOLLECTIONREQUEST']._serialized_end=1049
+  _globals['_RESTORECOLLECTIONRESPONSE']._serialized_start=1051
+  _globals['_RESTORECOLLECTIONRESPONSE']._serialized_end=1177
+  _globals['_LISTBACKUPSREQUEST']._serialized_start=1179
+  _globals['_LISTBACKUPSREQUEST']._serialized_end=1258
+  _globals['_LISTBACKUPSRESPONSE']._serialized_start=1260
+  _globals['_LISTBACKUPSRESPONSE']._serialized_end=1344
+  _globals['_FINDDUPLICATESREQUEST']._serialized_start=1346
+  _globals['_FINDDUPLICATESREQUEST']._serialized_end=1468
+  _globals['_DUPLICATEGROUP']._serialized_start=1470
+  _globals['_DUPLICATEGROUP']._serialized_end=1549
+  _globals['_FINDDUPLICATESRESPONSE']._serialized_start=1551
+  _globals['_FINDDUPLICATESRESPONSE']._serialized_end=1673
+  _globals['_EXPORTITEMSREQUEST']._serialized_start=1675
+  _globals['_EXPORTITEMSREQUEST']._serialized_end=1774
+  _globals['_EXPORTEDITEM']._serialized_start=1777
+  _globals['_EXPORTEDITEM']._serialized_end=1909
+  _globals['_EXPORTITEMSRESPONSE']._serialized_start=1911
+  _globals['_EXPORTITEMSRESPONSE']._serialized_end=2031
+  _globals['_DROPGENERATIONREQUEST']._serialized_start=2033
+  _globals['_DROPGENERATIONREQUEST']._serialized_end=2096
+  _globals['_DROPGENERATIONRESPONSE']._serialized_start=2098
+  _globals['_DROPGENERATIONRESPONSE']._serialized_end=2167
+  _globals['_CREATEMETADATAINDEXREQUEST']._serialized_start=2169
+  _globals['_CREATEMETADATAINDEXREQUEST']._serialized_end=2231
+  _globals['_CREATEMETADATAINDEXRESPONSE']._serialized_start=2233
+  _globals['_CREATEMETADATAINDEXRESPONSE']._serialized_end=2307
+  _globals['_DELETEMETADATAINDEXREQUEST']._serialized_start=2309
+  _globals['_DELETEMETADATAINDEXREQUEST']._serialized_end=2371
+  _globals['_DELETEMETADATAINDEXRESPONSE']._serialized_start=2373
+  _globals['_DELETEMETADATAINDEXRESPONSE']._serialized_end=2447
+  _globals['_COLLECTIONOPERATIONSSERVICE']._serialized_start=2450
+  _globals['_COLLECTIONOPERATIONSSERVICE']._serialized_end=3432
 # @@protoc_insertion_point(module_scope)

@@ -201,6 +201,7 @@ class Backup(_message.Message):
     ITEM_COUNT_FIELD_NUMBER: _builtins.int
     TOTAL_BYTES_FIELD_NUMBER: _builtins.int
     CREATE_TIME_FIELD_NUMBER: _builtins.int
+    MISSING_IMAGE_COUNT_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     """Its id: 1 to 128 of a-z, 0-9, "-" and "_", starting with a letter or digit."""
     collection: _builtins.str
@@ -211,6 +212,8 @@ class Backup(_message.Message):
     """Items in it."""
     total_bytes: _builtins.int
     """What it takes, with pictures that it shares with other backups."""
+    missing_image_count: _builtins.int
+    """Pictures that were lost or damaged in the collection already, so that they could not be copied."""
     @_builtins.property
     def create_time(self) -> _timestamp_pb2.Timestamp:
         """When it was made."""
@@ -224,10 +227,11 @@ class Backup(_message.Message):
         item_count: _builtins.int = ...,
         total_bytes: _builtins.int = ...,
         create_time: _timestamp_pb2.Timestamp | None = ...,
+        missing_image_count: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["collection", b"collection", "create_time", b"create_time", "id", b"id", "item_count", b"item_count", "space_id", b"space_id", "total_bytes", b"total_bytes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["collection", b"collection", "create_time", b"create_time", "id", b"id", "item_count", b"item_count", "missing_image_count", b"missing_image_count", "space_id", b"space_id", "total_bytes", b"total_bytes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -161,7 +161,7 @@ class CollectionOperationsServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def DeleteMetadataIndex(self, request, context):
-        """Removes such an index. One that does not exist is not an error.
+        """Removes such an index. INVALID_ARGUMENT where there is none on that path.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -62,7 +62,7 @@ class CollectionOperationsServiceStub:
     CreateMetadataIndex: _grpc.UnaryUnaryMultiCallable[_collection_operations_pb2.CreateMetadataIndexRequest, _collection_operations_pb2.CreateMetadataIndexResponse]
     """Indexes a path into metadata, so that filters on it read few items. One that exists is not an error."""
     DeleteMetadataIndex: _grpc.UnaryUnaryMultiCallable[_collection_operations_pb2.DeleteMetadataIndexRequest, _collection_operations_pb2.DeleteMetadataIndexResponse]
-    """Removes such an index. One that does not exist is not an error."""
+    """Removes such an index. INVALID_ARGUMENT where there is none on that path."""
 
 @_typing.type_check_only
 class CollectionOperationsServiceAsyncStub(CollectionOperationsServiceStub):
@@ -98,7 +98,7 @@ class CollectionOperationsServiceAsyncStub(CollectionOperationsServiceStub):
     CreateMetadataIndex: _aio.UnaryUnaryMultiCallable[_collection_operations_pb2.CreateMetadataIndexRequest, _collection_operations_pb2.CreateMetadataIndexResponse]  # type: ignore[assignment]
     """Indexes a path into metadata, so that filters on it read few items. One that exists is not an error."""
     DeleteMetadataIndex: _aio.UnaryUnaryMultiCallable[_collection_operations_pb2.DeleteMetadataIndexRequest, _collection_operations_pb2.DeleteMetadataIndexResponse]  # type: ignore[assignment]
-    """Removes such an index. One that does not exist is not an error."""
+    """Removes such an index. INVALID_ARGUMENT where there is none on that path."""
 
 class CollectionOperationsServiceServicer(metaclass=_abc_1.ABCMeta):
     """What is done to a whole collection. Searches and writes go on meanwhile, unless a method says otherwise; a caller who
@@ -191,6 +191,6 @@ class CollectionOperationsServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _collection_operations_pb2.DeleteMetadataIndexRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_collection_operations_pb2.DeleteMetadataIndexResponse, _abc.Awaitable[_collection_operations_pb2.DeleteMetadataIndexResponse]]:
-        """Removes such an index. One that does not exist is not an error."""
+        """Removes such an index. INVALID_ARGUMENT where there is none on that path."""
 
 def add_CollectionOperationsServiceServicer_to_server(servicer: CollectionOperationsServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

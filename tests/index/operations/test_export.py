@@ -41,6 +41,12 @@ def test_vectors_that_were_not_asked_for_are_not_read(filled: Collection) -> Non
     assert kinds == {Modality.TEXT}
 
 
+def test_only_items_that_match_a_filter_come_and_count(filled: Collection) -> None:
+    found = filled.export(BOTH, filter='caption = "both" OR id > "item-05"', batch=1)
+    assert found.item_count == 2
+    assert [item.id for page in found.pages for item in page.items] == ["item-04", "item-06"]
+
+
 def test_an_empty_collection_has_no_pages(collection: Collection) -> None:
     found = collection.export(BOTH)
     assert found.item_count == 0
