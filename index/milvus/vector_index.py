@@ -17,8 +17,8 @@ from twinlens.index.rwlock import ReadWriteLock
 
 _SPARE = 16
 _WIDER = 8  # by how much more is asked for where ties or gaps were left
-_ATTEMPTS = 3  # where vectors vanish between being found and being read
 _FEW = 2048  # of so few that may be found, all are read and compared
+_MANY = 2**14  # hits, with their vectors
 
 _Best = tuple[NDArray[np.float32], Keys]
 
@@ -26,7 +26,7 @@ _Best = tuple[NDArray[np.float32], Keys]
 class MilvusIndex:
     """A `VectorIndex` whose vectors are in a Milvus collection.
 
-    Milvus picks the candidates; their vectors are read back and scored again in float64, so that scores and order are
+    Milvus picks the candidates; their vectors come along and are scored again in float64, so that scores and order are
     those of every other engine. Where an approximate search returned too few, or more ties than candidates, it is asked
     for more, and in the end every vector is read and compared.
     """
@@ -97,7 +97,7 @@ class MilvusIndex:
             raise InvalidVector(f"queries of shape {queries.shape} where (q, {dimension}) is wanted")
         with self._reading():
             best: dict[int, _Best] = {}
-            if len(queries) and (self._vectors.kind is Kind.FLAT or not exact) and (among is None or len(among) > _FEW):
+            if not self._compares_all(len(queries) * (top_k + _SPARE), among, exact=exact):
                 best = self._approximate(queries, top_k, among)
             rest = [i for i in range(len(queries)) if i not in best]
             best.update(zip(rest, self._compared(queries[rest], top_k, among), strict=True))
@@ -116,48 +116,45 @@ class MilvusIndex:
             with self._writing():
                 self._closed = True
 
+    def _compares_all(self, hits: int, among: Keys | None, *, exact: bool) -> bool:
+        """Whether to do without Milvus's search: where it is not exact, or would return more than there is to read."""
+        if hits == 0 or (exact and self._vectors.kind is not Kind.FLAT):
+            return True
+        if among is not None and len(among) <= max(hits, _FEW):
+            return True
+        return hits > _MANY and self._vectors.count() <= hits
+
     def _approximate(self, queries: Vectors, top_k: int, among: Keys | None) -> dict[int, _Best]:
         """Asks Milvus, for more and more where need be; returns what is certain, by the query's number."""
         best: dict[int, _Best] = {}
         held: int | None = None
-        vanished = 0
         wanted = min(top_k + _SPARE, MAX_K)
-        while top_k <= wanted and len(best) < len(queries) and vanished < _ATTEMPTS:
-            open_ = [i for i in range(len(queries)) if i not in best]
-            candidates, unseen = self._candidates(queries[open_], wanted, among)
-            keys, matrix = _joined(self._vectors.fetch(np.unique(np.concatenate(candidates))), queries.shape[1])
-            complete = True
-            for i, of_query, least in zip(open_, candidates, unseen, strict=True):
-                rows = np.flatnonzero(np.isin(keys, of_query))
-                complete = complete and len(rows) == len(of_query)
-                found = min(top_k, len(rows))
+        while top_k <= wanted and len(best) < len(queries):
+            waiting = [i for i in range(len(queries)) if i not in best]
+            for i, (keys, matrix, unseen) in zip(
+                waiting, self._candidates(queries[waiting], wanted, among), strict=True
+            ):
+                found = min(top_k, len(keys))
                 if found < top_k:
                     held = self._vectors.count(among) if held is None else held
                     if found < min(top_k, held):
                         continue
-                of_scores, of_keys = best_rows(matrix, keys, queries[i], rows, found)
-                if found and least >= of_scores[-1] - ROUNDING:  # one that was not returned may tie with the last
-                    continue
-                best[i] = of_scores, of_keys
-            if not complete:
-                vanished += 1
-                held = None
-            elif wanted == MAX_K:
+                of_scores, of_keys = best_rows(matrix, keys, queries[i], np.arange(len(keys)), found)
+                if not found or unseen < of_scores[-1] - ROUNDING:  # else one that was left out may tie with the last
+                    best[i] = of_scores, of_keys
+            if wanted == MAX_K:
                 break
-            else:
-                wanted = min(wanted * _WIDER, MAX_K)
+            wanted = min(wanted * _WIDER, MAX_K)
         return best
 
-    def _candidates(self, queries: Vectors, wanted: int, among: Keys | None) -> tuple[list[Keys], NDArray[np.float64]]:
-        """Per query the keys that Milvus returned, and the score that none it left out should exceed."""
-        keys: list[list[Keys]] = [[] for _ in queries]
-        unseen = np.full(len(queries), -np.inf)
-        for hits in self._vectors.search(queries, wanted, among):
-            for i, (of_keys, of_scores) in enumerate(hits):
-                keys[i].append(of_keys)
-                if len(of_keys) >= wanted:
-                    unseen[i] = max(unseen[i], float(of_scores[-1]))
-        return [np.unique(np.concatenate(of_query)) for of_query in keys], unseen
+    def _candidates(self, queries: Vectors, wanted: int, among: Keys | None) -> Iterator[tuple[Keys, Vectors, float]]:
+        """Per query keys and vectors that Milvus returned, and the score that none it left out should exceed."""
+        answers = list(self._vectors.search(queries, wanted, among))
+        for of_query in zip(*answers, strict=True):
+            keys = np.concatenate([of_keys for _, of_keys, _ in of_query])
+            matrix = np.concatenate([of_vectors for _, _, of_vectors in of_query])
+            unseen = max((float(scores[-1]) for scores, _, _ in of_query if len(scores) >= wanted), default=-np.inf)
+            yield keys, matrix, unseen
 
     def _compared(self, queries: Vectors, top_k: int, among: Keys | None) -> list[_Best]:
         """Reads every vector that may be found and keeps the best."""
@@ -185,11 +182,3 @@ class MilvusIndex:
     def _check_open(self) -> None:
         if self._closed:
             raise CollectionError("this vector index is closed")
-
-
-def _joined(parts: Iterator[tuple[Keys, Vectors]], dimension: int) -> tuple[Keys, Vectors]:
-    keys, vectors = [np.empty(0, np.int64)], [np.empty((0, dimension), np.float32)]
-    for of_keys, of_vectors in parts:
-        keys.append(of_keys)
-        vectors.append(of_vectors)
-    return np.concatenate(keys), np.concatenate(vectors)

@@ -15,7 +15,6 @@ from twinlens.index.protocol import Keys, Vectors
 
 MAX_K = 16_384  # of one search, by Milvus
 _MESSAGE_BYTES = 8 * 2**20  # Milvus refuses messages above 64 MiB
-_HITS = 2**19  # of one call, over all its queries
 _KEYS = 10_000  # in one expression
 
 _FLOAT_BYTES = 4
@@ -98,8 +97,10 @@ class MilvusVectors:
 
     def search(
         self, queries: Vectors, wanted: int, among: Keys | None = None
-    ) -> Iterator[list[tuple[Keys, NDArray[np.float32]]]]:
+    ) -> Iterator[list[tuple[NDArray[np.float32], Keys, Vectors]]]:
         """Searches, once for all keys or once for every handful of those that may be found.
+
+        Vectors come in the same answer: they are those that were compared, whatever changes meanwhile.
 
         Args:
             queries: Unit vectors, shape (q, d).
@@ -107,12 +108,12 @@ class MilvusVectors:
             among: Which keys may be found; None: all.
 
         Yields:
-            Per query its keys and approximate scores, best first.
+            Per query its hits, best first: what Milvus makes of the scores, keys, and stored vectors.
         """
-        step = max(_HITS // wanted, 1)
+        step = max(self._rows_a_message() // wanted, 1)
         parameters = {"metric_type": "IP", "params": self._effort(wanted)}
         for expression in [""] if among is None else expressions(among.tolist()):
-            hits: list[tuple[Keys, NDArray[np.float32]]] = []
+            hits: list[tuple[NDArray[np.float32], Keys, Vectors]] = []
             with self._connection.clear_errors():
                 for start in range(0, len(queries), step):
                     answer = self._client.search(
@@ -120,12 +121,17 @@ class MilvusVectors:
                         data=list(queries[start : start + step]),
                         filter=expression,
                         limit=wanted,
+                        output_fields=["vector"],
                         search_params=parameters,
                         consistency_level=_STRONG,
                         timeout=CALL_S,
                     )
                     hits += [
-                        (np.array(of_query.ids, dtype=np.int64), np.array(of_query.distances, dtype=np.float32))
+                        (
+                            np.array(of_query.distances, dtype=np.float32),
+                            np.array(of_query.ids, dtype=np.int64),
+                            self._matrix([hit["entity"]["vector"] for hit in of_query]),
+                        )
                         for of_query in answer
                     ]
             yield hits
@@ -153,8 +159,10 @@ class MilvusVectors:
 
     def _decode(self, rows: Sequence[Any]) -> tuple[Keys, Vectors]:
         keys = np.array([row["key"] for row in rows], dtype=np.int64)
-        vectors = np.array([row["vector"] for row in rows], dtype=np.float32).reshape(len(rows), self.dimension)
-        return keys, vectors
+        return keys, self._matrix([row["vector"] for row in rows])
+
+    def _matrix(self, vectors: Sequence[Any]) -> Vectors:
+        return np.array(vectors, dtype=np.float32).reshape(len(vectors), self.dimension)
 
     def _rows_a_message(self) -> int:
         return max(min(_MESSAGE_BYTES // (self.dimension * _FLOAT_BYTES), MAX_K // 4), 1)

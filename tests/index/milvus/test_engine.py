@@ -12,8 +12,10 @@ from twinlens.index.catalog import Catalog
 from twinlens.index.errors import CollectionError, EngineUnavailable
 from twinlens.index.item import Modality
 from twinlens.index.kinds.kind import Kind
+from twinlens.index.milvus import vector_index
+from twinlens.index.milvus import vectors as vectors_module
 from twinlens.index.milvus.engine import MilvusEngine
-from twinlens.index.milvus.vectors import MAX_K, expressions
+from twinlens.index.milvus.vectors import expressions
 
 pytest.importorskip("milvus_lite")
 
@@ -83,8 +85,13 @@ def test_every_kind_of_milvus_finds_what_brute_force_does(address: str, kind: Ki
     index.close()
 
 
-def test_more_hits_than_milvus_returns_at_once_are_found_by_comparing(address: str, rng: np.random.Generator) -> None:
-    count = MAX_K + 600
+def test_more_hits_than_milvus_returns_at_once_are_found_by_comparing(
+    address: str, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(vector_index, "MAX_K", 200)
+    monkeypatch.setattr(vector_index, "_FEW", 50)
+    monkeypatch.setattr(vectors_module, "_KEYS", 70)
+    count = 900
     vectors = rng.standard_normal((count, 4)).astype(np.float32)
     vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
     engine = MilvusEngine(address)
