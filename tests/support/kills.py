@@ -26,11 +26,25 @@ from twinlens.index.blobs import content_hash
 from twinlens.index.catalog import Catalog
 from twinlens.index.collection import Collection
 from twinlens.index.item import Modality
+from twinlens.index.operations.backup import list_backups
 
 State = tuple[writer.Model, str]
 BETWEEN = "between steps"
 # What a kill is aimed at, in turn.
-AIMS = ("upsert", "merge", "delete", "activate", "upsert", "merge", "fill", "drop", "merge", "reopen")
+AIMS = (
+    "upsert",
+    "merge",
+    "delete",
+    "activate",
+    "backup",
+    "merge",
+    "fill",
+    "restore",
+    "upsert",
+    "merge",
+    "reopen",
+    "drop",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,18 +87,34 @@ class Durations:
         return statistics.median(self._seen[kind]) if self._seen[kind] else 0.005
 
 
+@dataclass(frozen=True, slots=True)
+class Run:
+    """What a writer said until it was killed.
+
+    Attributes:
+        state: What is there by all that was acknowledged.
+        pending: The step announced and not acknowledged, if any.
+        acknowledged: How many steps were.
+        after_s: Seconds from the last announcement to the kill.
+        backups: Those acknowledged, and what is in them.
+    """
+
+    state: State
+    pending: writer.Step | None
+    acknowledged: int
+    after_s: float
+    backups: dict[str, State]
+
+
 def run_until_killed(
     root: Path, seed: int, state: State, aim: str, rng: np.random.Generator, durations: Durations
-) -> tuple[State, writer.Step | None, int, float]:
-    """Runs the writer and kills it within a step of a kind.
-
-    Returns:
-        What was acknowledged, the step that was not, how many were, and seconds from its announcement to the kill.
-    """
+) -> Run:
+    """Runs the writer and kills it within a step of a kind."""
     command = [sys.executable, writer.__file__, str(root), str(seed)]
     least = int(rng.integers(3, 25))
     acknowledged = 0
     pending: writer.Step | None = None
+    backups: dict[str, State] = {}
     announced_s = killed_s = 0.0
     with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
@@ -101,10 +131,12 @@ def run_until_killed(
                     killed_s = time.monotonic()
             elif pending is not None:
                 durations.note(pending["kind"], said["done"])
+                if pending["kind"] == "backup":
+                    backups[pending["backup"]] = state
                 state, pending = writer.applied(*state, pending), None
                 acknowledged += 1
     assert killed_s, f"the writer ended by itself after {acknowledged} steps, in {pending}"
-    return state, pending, acknowledged, max(killed_s - announced_s, 0.0)
+    return Run(state, pending, acknowledged, max(killed_s - announced_s, 0.0), backups)
 
 
 def found_in(collection: Collection) -> State:
@@ -168,9 +200,8 @@ def kill_rounds(root: Path, rounds: int, *, seed: int, aims: Sequence[str] = AIM
     durations = Durations()
     state: State = ({}, first)
     for number in range(1, rounds + 1):
-        aim = aims[(number - 1) % len(aims)]
-        state, pending, acknowledged, after_s = run_until_killed(root, seed * 1000 + number, state, aim, rng, durations)
-        possible = [state] if pending is None else [state, writer.applied(*state, pending)]
+        run = run_until_killed(root, seed * 1000 + number, state, aims[(number - 1) % len(aims)], rng, durations)
+        possible = [run.state] if run.pending is None else [run.state, writer.applied(*run.state, run.pending)]
         before = _segments(root)
         half = _left(root, set(), set())
         start = time.perf_counter()
@@ -179,20 +210,39 @@ def kill_rounds(root: Path, rounds: int, *, seed: int, aims: Sequence[str] = AIM
             open_ms = 1000 * (time.perf_counter() - start)
             left = _left(root, _segments(root), before) or half
             found = found_in(collection)
-            assert found in possible, f"kill {number} in {pending}: {_difference(found, possible)}"
+            assert found in possible, f"kill {number} in {run.pending}: {_difference(found, possible)}"
             assert_whole(collection, root, found, rng)
-        changes = pending is not None and possible[0] != possible[-1]
+        assert_backups_whole(root, run, rng)
+        changes = run.pending is not None and possible[0] != possible[-1]
         yield Kill(
             number,
-            acknowledged,
-            BETWEEN if pending is None else pending["kind"],
-            1000 * after_s,
+            run.acknowledged,
+            BETWEEN if run.pending is None else run.pending["kind"],
+            1000 * run.after_s,
             ("undone" if found == possible[0] else "done") if changes else "–",
             len(found[0]),
             left,
             open_ms,
         )
         state = found
+
+
+def assert_backups_whole(root: Path, run: Run, rng: np.random.Generator) -> None:
+    """Checks that every acknowledged backup is listed, and that the latest that is listed restores to what it was."""
+    place = root / writer.BACKUPS
+    if not place.is_dir():
+        return
+    listed = {backup.id for backup in list_backups(str(place), limit=10**6)}
+    assert run.backups.keys() <= listed, "an acknowledged backup is gone"
+    expected = dict(run.backups)
+    if run.pending is not None and run.pending["kind"] == "backup" and run.pending["backup"] in listed:
+        expected[run.pending["backup"]] = run.state
+    with tempfile.TemporaryDirectory() as folder, closing(Catalog(folder)) as catalog:
+        for backup, state in list(expected.items())[-1:]:
+            for _ in catalog.restore(str(place), backup, id="restored"):
+                pass
+            assert found_in(catalog.get("restored")) == state
+            assert_whole(catalog.get("restored"), Path(folder), state, rng)
 
 
 def _difference(found: State, possible: Sequence[State]) -> str:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +28,18 @@ SPACES = {"space-a": 16, "space-b": 24}
 COLLECTION = "photos"
 # Few enough that the background merges all the time.
 OPTIONS = IndexOptions(threads=1, least_merged=32)
-SHARES = {"upsert": 0.4, "delete": 0.15, "merge": 0.15, "fill": 0.1, "activate": 0.1, "drop": 0.05, "reopen": 0.05}
+SHARES = {
+    "upsert": 0.36,
+    "delete": 0.14,
+    "merge": 0.14,
+    "fill": 0.1,
+    "activate": 0.08,
+    "drop": 0.05,
+    "backup": 0.06,
+    "restore": 0.03,
+    "reopen": 0.04,
+}
+BACKUPS = "backups"  # beside the collections
 Step = dict[str, Any]
 Model = dict[str, int]  # id -> version
 
@@ -63,6 +74,8 @@ def applied(model: Mapping[str, int], space_id: str, step: Step) -> tuple[Model,
                 after.pop(item_id, None)
         case "activate":
             space_id = step["space_id"]
+        case "restore":
+            return dict(step["model"]), step["space_id"]
     return after, space_id
 
 
@@ -87,6 +100,9 @@ def perform(collection: Collection, step: Step, model: Mapping[str, int]) -> Non
         case "drop":
             space_id = step["space_id"]
             collection.drop_generation(collection.begin_generation(space_id=space_id, dimension=SPACES[space_id]))
+        case "backup":
+            for _ in collection.backup(step["to"], backup=step["backup"]):
+                pass
 
 
 def _fill(collection: Collection, space_id: str, model: Mapping[str, int], batches: int) -> int:
@@ -100,8 +116,14 @@ def _fill(collection: Collection, space_id: str, model: Mapping[str, int], batch
     return generation
 
 
-def next_step(rng: np.random.Generator, space_id: str) -> Step:
-    """Chooses what to do."""
+def next_step(rng: np.random.Generator, space_id: str, restorable: Sequence[Step]) -> Step:
+    """Chooses what to do.
+
+    Args:
+        rng: What decides.
+        space_id: The active one.
+        restorable: Steps that would restore a backup.
+    """
     kind = str(rng.choice(list(SHARES), p=list(SHARES.values())))
     match kind:
         case "upsert":
@@ -111,6 +133,10 @@ def next_step(rng: np.random.Generator, space_id: str) -> Step:
             return {"kind": kind, "ids": [f"item-{number}" for number in rng.integers(300, size=rng.integers(1, 20))]}
         case "merge":
             return {"kind": kind, "index_kind": str(rng.choice(["", *Kind]))}
+        case "restore" if restorable:
+            return restorable[int(rng.integers(len(restorable)))]
+        case "backup" | "restore":
+            return {"kind": "backup", "backup": f"backup-{rng.integers(2**62)}"}
         case "reopen":
             return {"kind": kind}
     return {"kind": kind, "space_id": next(other for other in SPACES if other != space_id)}
@@ -130,17 +156,25 @@ def main() -> None:
     collection = catalog.get(COLLECTION)
     space_id = collection.space_id
     model = {item.id: int(item.caption) for item in collection.list(limit=1000)}
+    restorable: list[Step] = []
     while True:
-        step = next_step(rng, space_id)
+        step = next_step(rng, space_id, restorable)
         start = time.monotonic()
         say({"step": step, "at_s": start})
-        if step["kind"] == "reopen":
-            catalog.close()
-            catalog = Catalog(root, options=OPTIONS)
-            collection = catalog.get(COLLECTION)
-        else:
-            perform(collection, step, model)
+        match step["kind"]:
+            case "reopen":
+                catalog.close()
+                catalog = Catalog(root, options=OPTIONS)
+                collection = catalog.get(COLLECTION)
+            case "restore":
+                for _ in catalog.restore(str(root / BACKUPS), step["backup"], id=COLLECTION, replace=True):
+                    pass
+                collection = catalog.get(COLLECTION)
+            case _:
+                perform(collection, {**step, "to": str(root / BACKUPS)}, model)
         model, space_id = applied(model, space_id, step)
+        if step["kind"] == "backup":
+            restorable.append({**step, "kind": "restore", "model": model, "space_id": space_id})
         say({"done": time.monotonic() - start})
 
 
