@@ -34,6 +34,16 @@ def parse(text: str) -> Filter:
     return node
 
 
+def check_filter(text: str) -> None:
+    """Does nothing, if a filter can be read or is blank.
+
+    Raises:
+        InvalidFilter: as `parse`.
+    """
+    if text.strip():
+        parse(text)
+
+
 def parse_path(text: str) -> OwnField | MetadataPath:
     """Reads what stands before an operator, such as `camera.lens`.
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from twinlens.index.collection import Collection
+from twinlens.index.filters.parse import check_filter
 from twinlens.index.item import Hit, Modality
 from twinlens.server.core.admission import Admission
 from twinlens.server.core.call import Call
@@ -36,12 +37,13 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class SearchOptions:
-    """How to search; `min_score` is a cosine."""
+    """How to search; `min_score` is a cosine, a blank `filter` leaves nothing out."""
 
     modality: Modality
     top_k: int
     min_score: float | None = None
     exact: bool = False
+    filter: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,9 +72,11 @@ class Searcher:
         Raises:
             ServiceError: RESOURCE_EXHAUSTED when the server is full, FAILED_PRECONDITION where the model lacks the
                 tower of the vectors to search, or of every query.
-            InvalidArgument: the items found are more than any reply could hold.
+            InvalidArgument: the items found are more than any reply could hold, or the filter cannot be read.
         """
         self._check_modality(options.modality)
+        if options.filter:  # before anything is embedded for it; not on the event loop, for it may be long
+            await self._io.submit(call.priority, check_filter, options.filter)
         size_bytes = sum(_size(part) for query in queries for part in query)
         with self._admission.admit(sum(max(1, len(query)) for query in queries), size_bytes):
             outcomes = await self._mix_all(collection, queries, call)
@@ -91,6 +95,7 @@ class Searcher:
                 min_score=options.min_score,
                 max_characters=_CHARACTERS_A_BYTE * self._max_reply_bytes,
                 exact=options.exact,
+                filter=options.filter,
             )
             for i, found in zip(good, hits, strict=True):
                 answers[i] = Answer(hits=found, truncated=outcomes[i].truncated)

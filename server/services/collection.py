@@ -129,22 +129,35 @@ class CollectionService(collection_pb2_grpc.CollectionServiceServicer):
         collection = await self._collection(request.collection)
 
         def read() -> pb.ListItemsResponse:
-            rows = collection.list(after=after, limit=size + 1)
+            rows = collection.list(after=after, limit=size + 1, filter=request.filter)
             items = _fitting(map(convert.item, rows[:size]), self._app.settings.max_message_bytes // 2)
             _, token = cut(rows, len(items), lambda row: row.id)
             return pb.ListItemsResponse(items=items, next_page_token=token)
 
         return await self._app.io.submit(current_call().priority, read)
 
+    async def CountItems(self, request: pb.CountItemsRequest, context: Context) -> pb.CountItemsResponse:  # noqa: N802
+        """Counts the items that match."""
+        del context
+        collection = await self._collection(request.collection)
+        count = await self._app.io.submit(current_call().priority, collection.count, request.filter)
+        return pb.CountItemsResponse(count=count)
+
     async def DeleteItems(  # noqa: N802
         self, request: pb.DeleteItemsRequest, context: Context
     ) -> pb.DeleteItemsResponse:
-        """Deletes items; ids that do not exist are not an error."""
+        """Deletes items, by id or all that match; ids that do not exist are not an error."""
         del context
-        if not 1 <= len(request.ids) <= MAX_IDS:
-            raise invalid_argument(f"a request has 1 to {MAX_IDS} ids, not {len(request.ids)}")
+        if request.filter and request.ids:
+            raise invalid_argument("items are deleted by ids or by a filter, not by both")
+        if not request.filter and not 1 <= len(request.ids) <= MAX_IDS:
+            raise invalid_argument(f"a request has 1 to {MAX_IDS} ids, not {len(request.ids)}, or a filter")
         collection = await self._collection(request.collection)
-        deleted = await self._app.io.submit(current_call().priority, collection.delete, list(request.ids))
+
+        def delete() -> int:
+            return collection.delete(filter=request.filter) if request.filter else collection.delete(list(request.ids))
+
+        deleted = await self._app.io.submit(current_call().priority, delete)
         return pb.DeleteItemsResponse(deleted_count=deleted)
 
     async def _collection(self, id: str) -> Collection:  # noqa: A002 - the id is what it is

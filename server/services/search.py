@@ -51,6 +51,7 @@ class SearchService(search_pb2_grpc.SearchServiceServicer):
             top_k=request.top_k,
             min_score=min_score,
             exact=request.exact,
+            filter=request.filter,
         )
         queries = [[_part(part) for part in query.parts] for query in request.queries]
         call = current_call()

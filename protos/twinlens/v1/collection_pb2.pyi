@@ -820,6 +820,54 @@ class ListItemsResponse(_message.Message):
 Global___ListItemsResponse: _TypeAlias = ListItemsResponse  # noqa: Y015
 
 @_typing.final
+class CountItemsRequest(_message.Message):
+    """Asks how many items match."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    COLLECTION_FIELD_NUMBER: _builtins.int
+    FILTER_FIELD_NUMBER: _builtins.int
+    collection: _builtins.str
+    """The collection's id."""
+    filter: _builtins.str
+    """Only items that match; see docs/filters.md. Empty: all."""
+    def __init__(
+        self,
+        *,
+        collection: _builtins.str = ...,
+        filter: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["collection", b"collection", "filter", b"filter"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CountItemsRequest: _TypeAlias = CountItemsRequest  # noqa: Y015
+
+@_typing.final
+class CountItemsResponse(_message.Message):
+    """How many items match."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    COUNT_FIELD_NUMBER: _builtins.int
+    count: _builtins.int
+    """Items, with or without vectors."""
+    def __init__(
+        self,
+        *,
+        count: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["count", b"count"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CountItemsResponse: _TypeAlias = CountItemsResponse  # noqa: Y015
+
+@_typing.final
 class DeleteItemsRequest(_message.Message):
     """Asks to delete items, by id or by filter: exactly one of both."""
 
@@ -831,7 +879,9 @@ class DeleteItemsRequest(_message.Message):
     collection: _builtins.str
     """The collection's id."""
     filter: _builtins.str
-    """All items that match; see docs/filters.md."""
+    """All items that match when the call begins or come to match while it runs; see docs/filters.md. They are deleted some
+    at a time, each lot durably: a call that fails half way has deleted those before.
+    """
     @_builtins.property
     def ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """1 to 10,000 ids."""

@@ -71,6 +71,11 @@ class CollectionServiceStub:
                 request_serializer=twinlens_dot_v1_dot_collection__pb2.ListItemsRequest.SerializeToString,
                 response_deserializer=twinlens_dot_v1_dot_collection__pb2.ListItemsResponse.FromString,
                 _registered_method=True)
+        self.CountItems = channel.unary_unary(
+                '/twinlens.v1.CollectionService/CountItems',
+                request_serializer=twinlens_dot_v1_dot_collection__pb2.CountItemsRequest.SerializeToString,
+                response_deserializer=twinlens_dot_v1_dot_collection__pb2.CountItemsResponse.FromString,
+                _registered_method=True)
         self.DeleteItems = channel.unary_unary(
                 '/twinlens.v1.CollectionService/DeleteItems',
                 request_serializer=twinlens_dot_v1_dot_collection__pb2.DeleteItemsRequest.SerializeToString,
@@ -132,8 +137,15 @@ class CollectionServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def CountItems(self, request, context):
+        """Counts the items that match a filter.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def DeleteItems(self, request, context):
-        """Deletes items; ids that do not exist are not an error.
+        """Deletes items, by id or all that match a filter; ids that do not exist are not an error.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -176,6 +188,11 @@ def add_CollectionServiceServicer_to_server(servicer, server):
                     servicer.ListItems,
                     request_deserializer=twinlens_dot_v1_dot_collection__pb2.ListItemsRequest.FromString,
                     response_serializer=twinlens_dot_v1_dot_collection__pb2.ListItemsResponse.SerializeToString,
+            ),
+            'CountItems': grpc.unary_unary_rpc_method_handler(
+                    servicer.CountItems,
+                    request_deserializer=twinlens_dot_v1_dot_collection__pb2.CountItemsRequest.FromString,
+                    response_serializer=twinlens_dot_v1_dot_collection__pb2.CountItemsResponse.SerializeToString,
             ),
             'DeleteItems': grpc.unary_unary_rpc_method_handler(
                     servicer.DeleteItems,
@@ -374,6 +391,33 @@ class CollectionService:
             '/twinlens.v1.CollectionService/ListItems',
             twinlens_dot_v1_dot_collection__pb2.ListItemsRequest.SerializeToString,
             twinlens_dot_v1_dot_collection__pb2.ListItemsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CountItems(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/twinlens.v1.CollectionService/CountItems',
+            twinlens_dot_v1_dot_collection__pb2.CountItemsRequest.SerializeToString,
+            twinlens_dot_v1_dot_collection__pb2.CountItemsResponse.FromString,
             options,
             channel_credentials,
             insecure,

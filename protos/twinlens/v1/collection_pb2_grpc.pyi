@@ -49,8 +49,10 @@ class CollectionServiceStub:
     """Returns one item."""
     ListItems: _grpc.UnaryUnaryMultiCallable[_collection_pb2.ListItemsRequest, _collection_pb2.ListItemsResponse]
     """Lists items by id."""
+    CountItems: _grpc.UnaryUnaryMultiCallable[_collection_pb2.CountItemsRequest, _collection_pb2.CountItemsResponse]
+    """Counts the items that match a filter."""
     DeleteItems: _grpc.UnaryUnaryMultiCallable[_collection_pb2.DeleteItemsRequest, _collection_pb2.DeleteItemsResponse]
-    """Deletes items; ids that do not exist are not an error."""
+    """Deletes items, by id or all that match a filter; ids that do not exist are not an error."""
 
 @_typing.type_check_only
 class CollectionServiceAsyncStub(CollectionServiceStub):
@@ -73,8 +75,10 @@ class CollectionServiceAsyncStub(CollectionServiceStub):
     """Returns one item."""
     ListItems: _aio.UnaryUnaryMultiCallable[_collection_pb2.ListItemsRequest, _collection_pb2.ListItemsResponse]  # type: ignore[assignment]
     """Lists items by id."""
+    CountItems: _aio.UnaryUnaryMultiCallable[_collection_pb2.CountItemsRequest, _collection_pb2.CountItemsResponse]  # type: ignore[assignment]
+    """Counts the items that match a filter."""
     DeleteItems: _aio.UnaryUnaryMultiCallable[_collection_pb2.DeleteItemsRequest, _collection_pb2.DeleteItemsResponse]  # type: ignore[assignment]
-    """Deletes items; ids that do not exist are not an error."""
+    """Deletes items, by id or all that match a filter; ids that do not exist are not an error."""
 
 class CollectionServiceServicer(metaclass=_abc_1.ABCMeta):
     """Keeps items: pictures with captions and metadata, and their vectors. What is done to a whole collection (merging,
@@ -138,11 +142,19 @@ class CollectionServiceServicer(metaclass=_abc_1.ABCMeta):
         """Lists items by id."""
 
     @_abc_1.abstractmethod
+    def CountItems(
+        self,
+        request: _collection_pb2.CountItemsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_collection_pb2.CountItemsResponse, _abc.Awaitable[_collection_pb2.CountItemsResponse]]:
+        """Counts the items that match a filter."""
+
+    @_abc_1.abstractmethod
     def DeleteItems(
         self,
         request: _collection_pb2.DeleteItemsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_collection_pb2.DeleteItemsResponse, _abc.Awaitable[_collection_pb2.DeleteItemsResponse]]:
-        """Deletes items; ids that do not exist are not an error."""
+        """Deletes items, by id or all that match a filter; ids that do not exist are not an error."""
 
 def add_CollectionServiceServicer_to_server(servicer: CollectionServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -114,7 +114,7 @@ class SearchRequest(_message.Message):
     """Which vectors to search; default MODALITY_IMAGE."""
     top_k: _builtins.int
     """How many hits a query, 1 to 10,000; queries times top_k: at most 100,000. Fewer come back only where the collection
-    holds fewer, or `min_score` leaves them out; hits that a message cannot hold are INVALID_ARGUMENT.
+    holds fewer, or `filter` or `min_score` leave them out; hits that a message cannot hold are INVALID_ARGUMENT.
     """
     min_score: _builtins.float
     """Leave out hits whose cosine is lower."""
@@ -122,7 +122,7 @@ class SearchRequest(_message.Message):
     """Compare with every stored vector instead of asking the index."""
     filter: _builtins.str
     """Only among items that match; see docs/filters.md. Empty: all. As many hits come back as without it while so many
-    items match.
+    items match. One that cannot be read is INVALID_ARGUMENT, with a message that begins "filter, column 12: ".
     """
     @_builtins.property
     def queries(self) -> _containers.RepeatedCompositeFieldContainer[Global___Query]:
