@@ -123,6 +123,7 @@ class AsyncClient(AsyncCollectionOperations):
         top_k: int = 10,
         min_score: float | None = None,
         exact: bool = False,
+        filter: str = "",  # noqa: A002 - the wire's word, as below
     ) -> list[types.Hit]:
         """Finds the items nearest to a query, best first; see `Client.search`.
 
@@ -130,9 +131,10 @@ class AsyncClient(AsyncCollectionOperations):
             >>> await client.search("photos", text="a cat", top_k=3)
         """
         query = mix(text=text, image=image, vector=vector, item=item, parts=parts)
-        return await self._run(
-            calls.search(collection, query, modality=modality, top_k=top_k, min_score=min_score, exact=exact)
+        plan = calls.search(
+            collection, query, modality=modality, top_k=top_k, min_score=min_score, exact=exact, filter=filter
         )
+        return await self._run(plan)
 
     async def search_batch(
         self,
@@ -143,15 +145,17 @@ class AsyncClient(AsyncCollectionOperations):
         top_k: int = 10,
         min_score: float | None = None,
         exact: bool = False,
+        filter: str = "",  # noqa: A002
     ) -> list[types.QueryResult]:
         """Answers several queries, in order; see `Client.search_batch`.
 
         Example:
             >>> await client.search_batch("photos", ["a cat", Part(item="dog.jpg")], top_k=1)
         """
-        return await self._run(
-            calls.search_batch(collection, queries, modality=modality, top_k=top_k, min_score=min_score, exact=exact)
+        plan = calls.search_batch(
+            collection, queries, modality=modality, top_k=top_k, min_score=min_score, exact=exact, filter=filter
         )
+        return await self._run(plan)
 
     async def classify(
         self,
@@ -202,22 +206,37 @@ class AsyncClient(AsyncCollectionOperations):
         """
         return await self._run(calls.get_item(collection, item, include_image=include_image))
 
-    def list_items(self, collection: str, *, page_size: int = 1000) -> AsyncIterator[types.Item]:
-        """Iterates over all items, by id, a page at a time.
+    def list_items(
+        self,
+        collection: str,
+        *,
+        page_size: int = 1000,
+        filter: str = "",  # noqa: A002
+    ) -> AsyncIterator[types.Item]:
+        """Iterates over all items that match, by id, a page at a time.
 
         Example:
             >>> ids = [item.id async for item in client.list_items("photos")]
         """
-        return self._pages(lambda token: calls.list_items(collection, token, page_size))
+        return self._pages(lambda token: calls.list_items(collection, token, page_size, filter))
 
-    async def delete_items(self, collection: str, ids: Iterable[str]) -> int:
-        """Deletes items and returns how many of them existed.
+    async def count_items(self, collection: str, filter: str = "") -> int:  # noqa: A002
+        """Counts the items that match; see `Client.count_items`.
+
+        Example:
+            >>> await client.count_items("photos", "year >= 2020")
+            870
+        """
+        return await self._run(calls.count_items(collection, filter))
+
+    async def delete_items(self, collection: str, ids: Iterable[str] = (), *, filter: str = "") -> int:  # noqa: A002
+        """Deletes items, by id or all that match a filter, and returns how many of them existed.
 
         Example:
             >>> await client.delete_items("photos", ["cat.jpg", "never-there.jpg"])
             1
         """
-        return await self._run(calls.delete_items(collection, ids))
+        return await self._run(calls.delete_items(collection, ids, filter))
 
     async def models(self) -> list[types.Model]:
         """The models the server has, the active one first.

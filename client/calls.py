@@ -114,6 +114,7 @@ def search_batch(
     top_k: int,
     min_score: float | None,
     exact: bool,
+    filter: str = "",  # noqa: A002 - the wire's word, as below
 ) -> Plan[list[types.QueryResult]]:
     """Answers queries, in order."""
     if top_k < 1:
@@ -135,6 +136,7 @@ def search_batch(
             top_k=min(top_k, 2**31 - 1),
             min_score=min_score,
             exact=exact,
+            filter=check_text(filter, "the filter"),
         )
         response: search_pb2.SearchResponse = yield Call("search", "Search", request)
         for (position, _), result in zip(sent, response.results, strict=True):
@@ -157,10 +159,11 @@ def search(
     top_k: int,
     min_score: float | None,
     exact: bool,
+    filter: str = "",  # noqa: A002
 ) -> Plan[list[types.Hit]]:
     """Answers one query, whose failure is the call's."""
     (result,) = yield from search_batch(
-        collection, [parts], modality=modality, top_k=top_k, min_score=min_score, exact=exact
+        collection, [parts], modality=modality, top_k=top_k, min_score=min_score, exact=exact, filter=filter
     )
     if result.error is not None:
         raise convert.error_of_call(result.error)
@@ -294,18 +297,41 @@ def get_item(collection: str, item_id: str, *, include_image: bool) -> Plan[type
     return convert.item(response.item, response.image or None)
 
 
-def list_items(collection: str, page_token: str, page_size: int) -> Plan[tuple[list[types.Item], str]]:
+def list_items(
+    collection: str,
+    page_token: str,
+    page_size: int,
+    filter: str = "",  # noqa: A002
+) -> Plan[tuple[list[types.Item], str]]:
     """One page of items and the token of the next."""
     request = collection_pb2.ListItemsRequest(
-        collection=check_text(collection, "the collection's id"), page_size=page_size, page_token=page_token
+        collection=check_text(collection, "the collection's id"),
+        page_size=page_size,
+        page_token=page_token,
+        filter=check_text(filter, "the filter"),
     )
     response: collection_pb2.ListItemsResponse = yield Call("collection", "ListItems", request)
     return [convert.item(each) for each in response.items], response.next_page_token
 
 
-def delete_items(collection: str, ids: Iterable[str]) -> Plan[int]:
-    """Deletes items and counts those that existed."""
+def count_items(collection: str, filter: str) -> Plan[int]:  # noqa: A002
+    """Counts the items that match."""
+    request = collection_pb2.CountItemsRequest(
+        collection=check_text(collection, "the collection's id"), filter=check_text(filter, "the filter")
+    )
+    response: collection_pb2.CountItemsResponse = yield Call("collection", "CountItems", request)
+    return response.count
+
+
+def delete_items(collection: str, ids: Iterable[str], filter: str = "") -> Plan[int]:  # noqa: A002
+    """Deletes items, by id or those that match, and counts those that existed."""
     check_text(collection, "the collection's id")
+    if filter:
+        if list(several(ids, "ids")):
+            raise invalid("items are deleted by ids or by a filter, not by both")
+        by_filter = collection_pb2.DeleteItemsRequest(collection=collection, filter=check_text(filter, "the filter"))
+        answer: collection_pb2.DeleteItemsResponse = yield Call("collection", "DeleteItems", by_filter, True)
+        return answer.deleted_count
     deleted = 0
     checked = (check_text(each, "an item's id") for each in several(ids, "ids"))
     for batch in split(checked, len, max_count=MAX_DELETED, max_bytes=MAX_BYTES):  # up to 4 bytes a character

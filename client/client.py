@@ -126,6 +126,7 @@ class Client(CollectionOperations):
         top_k: int = 10,
         min_score: float | None = None,
         exact: bool = False,
+        filter: str = "",  # noqa: A002 - the wire's word, as below
     ) -> list[types.Hit]:
         """Finds the items nearest to a query, best first. Several of `text`, `image`, … are mixed with equal weight.
 
@@ -140,15 +141,18 @@ class Client(CollectionOperations):
             top_k: How many hits, at least 1.
             min_score: Leave out hits whose cosine is lower.
             exact: Compare with every stored vector instead of asking the index.
+            filter: Find only items that match, such as 'tag = "cat" AND year >= 2020'; empty: all.
 
         Example:
             >>> client.search("photos", text="a cat", top_k=3)
+            >>> client.search("photos", text="a cat", filter='place.country = "PT" AND NOT tags:"indoors"')
             >>> client.search("photos", parts=[Part(image="dog.jpg"), Part(text="snow", weight=-0.5)])
         """
         query = mix(text=text, image=image, vector=vector, item=item, parts=parts)
-        return self._run(
-            calls.search(collection, query, modality=modality, top_k=top_k, min_score=min_score, exact=exact)
+        plan = calls.search(
+            collection, query, modality=modality, top_k=top_k, min_score=min_score, exact=exact, filter=filter
         )
+        return self._run(plan)
 
     def search_batch(
         self,
@@ -159,6 +163,7 @@ class Client(CollectionOperations):
         top_k: int = 10,
         min_score: float | None = None,
         exact: bool = False,
+        filter: str = "",  # noqa: A002
     ) -> list[types.QueryResult]:
         """Answers several queries, in order. One that the server cannot answer fails alone.
 
@@ -169,14 +174,16 @@ class Client(CollectionOperations):
             top_k: As for `search`.
             min_score: As for `search`.
             exact: As for `search`.
+            filter: As for `search`.
 
         Example:
             >>> for result in client.search_batch("photos", ["a cat", Part(item="dog.jpg")], top_k=1):
             ...     print(result.error or result.hits[0].id)
         """
-        return self._run(
-            calls.search_batch(collection, queries, modality=modality, top_k=top_k, min_score=min_score, exact=exact)
+        plan = calls.search_batch(
+            collection, queries, modality=modality, top_k=top_k, min_score=min_score, exact=exact, filter=filter
         )
+        return self._run(plan)
 
     def classify(
         self,
@@ -254,23 +261,42 @@ class Client(CollectionOperations):
         """
         return self._run(calls.get_item(collection, item, include_image=include_image))
 
-    def list_items(self, collection: str, *, page_size: int = 1000) -> Iterator[types.Item]:
-        """Iterates over all items, by id, a page at a time.
+    def list_items(
+        self,
+        collection: str,
+        *,
+        page_size: int = 1000,
+        filter: str = "",  # noqa: A002
+    ) -> Iterator[types.Item]:
+        """Iterates over all items that match, by id, a page at a time.
 
         Example:
             >>> sum(1 for _ in client.list_items("photos"))
             1200
+            >>> [item.id for item in client.list_items("photos", filter='id = "2024/*"')]
+            ['2024/cat.jpg']
         """
-        return self._pages(lambda token: calls.list_items(collection, token, page_size))
+        return self._pages(lambda token: calls.list_items(collection, token, page_size, filter))
 
-    def delete_items(self, collection: str, ids: Iterable[str]) -> int:
-        """Deletes items and returns how many of them existed.
+    def count_items(self, collection: str, filter: str = "") -> int:  # noqa: A002
+        """Counts the items that match.
+
+        Example:
+            >>> client.count_items("photos", "year >= 2020")
+            870
+        """
+        return self._run(calls.count_items(collection, filter))
+
+    def delete_items(self, collection: str, ids: Iterable[str] = (), *, filter: str = "") -> int:  # noqa: A002
+        """Deletes items, by id or all that match a filter, and returns how many of them existed.
 
         Example:
             >>> client.delete_items("photos", ["cat.jpg", "never-there.jpg"])
             1
+            >>> client.delete_items("photos", filter="create_time < 2020-01-01")
+            330
         """
-        return self._run(calls.delete_items(collection, ids))
+        return self._run(calls.delete_items(collection, ids, filter))
 
     def models(self) -> list[types.Model]:
         """The models the server has, the active one first.

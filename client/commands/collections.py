@@ -9,7 +9,8 @@ from typing import Annotated
 
 import typer
 
-from twinlens.client.commands.options import AsJson, Bundle, Local, Server
+from twinlens.client.commands.filter_errors import pointing_into
+from twinlens.client.commands.options import AsJson, Bundle, Filter, Local, Server
 from twinlens.client.commands.output import print_json, print_table
 from twinlens.client.connect import connect
 from twinlens.client.errors import TwinlensError
@@ -88,29 +89,57 @@ def delete(
 @collections.command()
 def remove(
     name: Name,
-    item_ids: Annotated[list[str], typer.Argument(metavar="ID...", help="The items' ids; unknown ones are no error.")],
+    item_ids: Annotated[
+        list[str] | None, typer.Argument(metavar="[ID]...", help="The items' ids; unknown ones are no error.")
+    ] = None,
+    filter_: Filter = "",
+    yes: Annotated[
+        bool, typer.Option("--yes", "-y", help="Do not ask about --filter; needed where there is no terminal.")
+    ] = False,
     server: Server = None,
     local: Local = None,
     bundle: Bundle = None,
 ) -> None:
-    """Delete items, durably."""
-    with connect(server, local, bundle) as client:
-        count = client.delete_items(name, item_ids)
-    typer.echo(f"deleted {count:,} of {len(set(item_ids)):,} items")
+    """Delete items, durably: those named, or all that match a filter."""
+    ids = item_ids or []
+    if bool(ids) == bool(filter_.strip()):
+        raise typer.BadParameter("name the items' ids, or say which ones with --filter: one of both")
+    with connect(server, local, bundle) as client, pointing_into(filter_):
+        if filter_:
+            count = client.count_items(name, filter_)
+            if not yes:
+                if not sys.stdin.isatty():
+                    raise typer.BadParameter(f"{count:,} items match: say --yes to delete them")
+                if not typer.confirm(f"Delete {count:,} items of {name}?", err=True):
+                    raise TwinlensError("CANCELLED", "nothing was deleted")
+            typer.echo(f"deleted {client.delete_items(name, filter=filter_):,} items")
+            return
+        count = client.delete_items(name, ids)
+    typer.echo(f"deleted {count:,} of {len(set(ids)):,} items")
+
+
+@collections.command()
+def count(
+    name: Name, filter_: Filter = "", server: Server = None, local: Local = None, bundle: Bundle = None
+) -> None:
+    """Count a collection's items, or those that match a filter."""
+    with connect(server, local, bundle) as client, pointing_into(filter_):
+        typer.echo(client.count_items(name, filter_))
 
 
 @collections.command()
 def items(
     name: Name,
     limit: Annotated[int, typer.Option("--limit", "-n", min=0, help="How many items; 0 means all.")] = 100,
+    filter_: Filter = "",
     server: Server = None,
     local: Local = None,
     bundle: Bundle = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON Lines on stdout, an object an item.")] = False,
 ) -> None:
     """List a collection's items, by id."""
-    with connect(server, local, bundle) as client:
-        found = client.list_items(name)
+    with connect(server, local, bundle) as client, pointing_into(filter_):
+        found = client.list_items(name, filter=filter_)
         shown = islice(found, limit) if limit else found
         if as_json:
             for item in shown:

@@ -35,4 +35,10 @@ BundleAlone: TypeAlias = Annotated[
 CollectionName: TypeAlias = Annotated[
     str, typer.Option("--collection", "-c", metavar="NAME", help="The collection's id.")
 ]
+Filter: TypeAlias = Annotated[
+    str,
+    typer.Option(
+        "--filter", metavar="FILTER", help="Only items that match, such as 'tag = \"cat\" AND year >= 2020'; docs/filters.md."
+    ),
+]
 AsJson: TypeAlias = Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")]

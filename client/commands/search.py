@@ -9,7 +9,8 @@ from typing import Annotated
 import typer
 
 from twinlens.client.client import Client
-from twinlens.client.commands.options import AsJson, Bundle, CollectionName, Local, Server
+from twinlens.client.commands.filter_errors import pointing_into
+from twinlens.client.commands.options import AsJson, Bundle, CollectionName, Filter, Local, Server
 from twinlens.client.commands.output import print_json, print_table
 from twinlens.client.connect import connect
 from twinlens.client.contact_sheet import contact_sheet
@@ -57,6 +58,7 @@ def search(
     exact: Annotated[
         bool, typer.Option("--exact", help="Compare with every stored vector instead of asking the index.")
     ] = False,
+    filter_: Filter = "",
     save_sheet: Annotated[
         Path | None,
         typer.Option("--save-sheet", metavar="FILE.png", help="Draw the hits' pictures on a contact sheet."),
@@ -74,10 +76,16 @@ def search(
     if save_sheet is not None and not save_sheet.parent.is_dir():
         raise TwinlensError("NOT_FOUND", f"no such folder: {save_sheet.parent}")
     away = [Part(text=each, weight=-negative_weight) for each in negative or []]
-    with connect(server, local, bundle) as client:
+    with connect(server, local, bundle) as client, pointing_into(filter_):
         query = mix(text=text, image=image, vector=None, item=item, parts=away)
         (found,) = client.search_batch(
-            collection, [query], modality=modality.value, top_k=top_k, min_score=min_score, exact=exact
+            collection,
+            [query],
+            modality=modality.value,
+            top_k=top_k,
+            min_score=min_score,
+            exact=exact,
+            filter=filter_,
         )
         if found.error is not None:
             raise error_of_call(found.error)
