@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import TypeAlias
+from typing import Protocol
 
 import typer
 
@@ -14,9 +14,22 @@ from twinlens.client.channel import TIMEOUT_S
 from twinlens.client.client import Client
 from twinlens.client.errors import TwinlensError
 
-# Serves a data folder (None: a temporary one) with a bundle (folder, address or name, which it is its part to find;
-# None: the one the folder remembers) and gives its target.
-LocalFactory: TypeAlias = "Callable[[Path | None, str | None], AbstractContextManager[str]]"
+
+class LocalFactory(Protocol):
+    """Starts a server in this process."""
+
+    def __call__(
+        self, data: Path | None, bundle: str | None, /, *, backups: str | None = None
+    ) -> AbstractContextManager[str]:
+        """Serves a data folder and gives the server's target.
+
+        Args:
+            data: The folder; None: a temporary one.
+            bundle: Folder, address or name, which it is the server's part to find; None: the one the folder remembers.
+            backups: Where backups are kept; None: as the environment says.
+        """
+        ...
+
 
 SERVER_VARIABLE = "TWINLENS_SERVER"
 _local: list[LocalFactory] = []
@@ -36,6 +49,7 @@ def connect(
     create: bool = False,
     alone: bool = False,
     way_out: str = "`twinlens ingest` makes one",
+    backups: str | None = None,
     timeout_s: float | None = TIMEOUT_S,
 ) -> Iterator[Client]:
     """A client of the server that the options name: `--server`, else `--local`/`--bundle`, else TWINLENS_SERVER.
@@ -47,6 +61,7 @@ def connect(
         create: Make the data folder if it is missing; otherwise that is an error.
         alone: A bundle without a data folder will do: a temporary one is served, of which nothing is kept.
         way_out: What the error advises.
+        backups: Where backups are kept, for a server started here; one that runs has a place of its own.
         timeout_s: Deadline of each call that asks, in seconds; None waits for ever.
 
     Raises:
@@ -56,6 +71,10 @@ def connect(
     if server is not None and (local is not None or bundle is not None):
         raise typer.BadParameter(
             "--server and --local/--bundle exclude each other: the server has its own data and bundle"
+        )
+    if backups is not None and local is None:
+        raise typer.BadParameter(
+            "--to and --from go with --local: a server has its own place for backups (`backups`, TWINLENS_BACKUPS)"
         )
     if local is None and bundle is None:
         target = server if server is not None else os.environ.get(SERVER_VARIABLE)
@@ -74,7 +93,7 @@ def connect(
         raise TwinlensError("FAILED_PRECONDITION", "--local needs the twinlens command, which brings the server along")
     data = None if local is None else Path(local)
     with (
-        _local[0](data, None if bundle is None else os.fspath(bundle)) as target,
+        _local[0](data, None if bundle is None else os.fspath(bundle), backups=backups) as target,
         Client(target, timeout_s=timeout_s) as client,
     ):
         yield client

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from twinlens.client.collection_types import OperationProgress, ShowProgress
 from twinlens.printable import printable
 
 if TYPE_CHECKING:
@@ -100,3 +101,35 @@ def progress(verb: str, count_all: Callable[[], int] | None = None) -> Iterator[
 
             threading.Thread(target=learn_total, name="twinlens-count", daemon=True).start()
         yield _Bar(console, lambda count: bar.advance(task, count))
+
+
+@contextmanager
+def step_progress() -> Iterator[ShowProgress]:
+    """Shows how far an operation on a server is while the block lasts: its steps, and how much of each is done."""
+    console = stderr_console()
+    if not console.is_terminal:
+        yield _StepLines(console)
+        return
+    from rich import progress as rich_progress  # noqa: PLC0415
+
+    columns = (
+        rich_progress.TextColumn("{task.description}"),
+        rich_progress.BarColumn(),
+        rich_progress.MofNCompleteColumn(),
+        rich_progress.TimeElapsedColumn(),
+    )
+    with rich_progress.Progress(*columns, console=console, transient=True) as bar:
+        task = bar.add_task("waiting for the server", total=None)
+        yield lambda now: bar.update(task, description=now.step, completed=now.done, total=now.total or None)
+
+
+class _StepLines:
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._shown_s = time.monotonic()
+
+    def __call__(self, now: OperationProgress) -> None:
+        if time.monotonic() - self._shown_s >= _LINE_EVERY_S:
+            self._shown_s = time.monotonic()
+            of = f" of {now.total:,}" if now.total else ""
+            print_line(self._console, f"{now.step}: {now.done:,}{of}")

@@ -5,13 +5,13 @@ from __future__ import annotations
 import csv
 import json
 import os
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from twinlens.client.aside import written_aside
 from twinlens.client.errors import TwinlensError, invalid
 from twinlens.client.sources import FoundImage, portable
 from twinlens.client.types import Classification
@@ -157,28 +157,9 @@ def open_sink(out: str | os.PathLike[str]) -> Iterator[LabelSink]:
         TwinlensError: as `check_out`, and where the file cannot be written.
     """
     path = check_out(out)
-    try:
-        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".part", dir=path.parent)
-    except OSError as error:
-        raise TwinlensError("PERMISSION_DENIED", f"cannot write to {path.parent}: {error.strerror}") from None
-    os.close(handle)
-    part = Path(name)
-    try:
+    with written_aside(path) as part:
         sink = _FORMS[path.suffix.lower()](part)
         try:
             yield sink
         finally:
             sink.close()
-        part.chmod(0o666 & ~_umask())  # mkstemp's files are for their owner alone
-        part.replace(path)
-    except BaseException as error:
-        part.unlink(missing_ok=True)
-        if isinstance(error, OSError) and not isinstance(error, BrokenPipeError):
-            raise TwinlensError("INTERNAL", f"cannot write {path}: {error.strerror or error}") from None
-        raise
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask

@@ -270,10 +270,11 @@ def _usage(error: Any) -> str:
 
 
 @contextlib.contextmanager
-def _local(data_dir: Path | None, bundle: str | None) -> Iterator[str]:
+def _local(data: Path | None, bundle: str | None, /, *, backups: str | None = None) -> Iterator[str]:
     from twinlens.server.local import local_server  # noqa: PLC0415 - only `--local` needs the server
+    from twinlens.server.settings import load_settings  # noqa: PLC0415
 
-    with local_server(data_dir, bundle) as target:
+    with local_server(data, bundle, settings=load_settings(backups=backups)) as target:
         yield target
 
 

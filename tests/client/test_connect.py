@@ -15,14 +15,23 @@ from twinlens.client.connect import connect, register_local
 
 
 @pytest.fixture
-def started(monkeypatch: pytest.MonkeyPatch, target: str) -> list[tuple[Path | None, str | None]]:
+def places() -> list[str | None]:
+    """Where local servers were told to keep backups."""
+    return []
+
+
+@pytest.fixture
+def started(
+    places: list[str | None], monkeypatch: pytest.MonkeyPatch, target: str
+) -> list[tuple[Path | None, str | None]]:
     """What a local server was started with."""
     monkeypatch.setattr(connecting, "_local", [])
     monkeypatch.delenv("TWINLENS_SERVER", raising=False)
     calls: list[tuple[Path | None, str | None]] = []
 
     @contextmanager
-    def factory(data: Path | None, bundle: str | None) -> Iterator[str]:
+    def factory(data: Path | None, bundle: str | None, /, *, backups: str | None = None) -> Iterator[str]:
+        places.append(backups)
         calls.append((data, bundle))
         yield target
 
@@ -51,6 +60,17 @@ def test_a_folder_is_served_with_its_bundle(
     local, *alone = started[1:]
     assert local == (tmp_path / "new", str(tmp_path))
     assert alone == [(None, "s3://bucket/models/mine/2"), (None, "mine/2")]
+
+
+def test_a_place_for_backups_goes_to_the_local_server_and_to_no_other(
+    started: list[tuple[Path | None, str | None]], places: list[str | None], tmp_path: Path, target: str
+) -> None:
+    with connect(local=tmp_path, backups="s3://bucket/backups"):
+        pass
+    assert len(started) == 1
+    assert places == ["s3://bucket/backups"]
+    with pytest.raises(typer.BadParameter, match="TWINLENS_BACKUPS"), connect(target, backups="somewhere"):
+        pass
 
 
 def test_no_server_and_two_servers_are_wrong_usage(
