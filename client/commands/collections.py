@@ -105,7 +105,7 @@ def remove(
     if bool(ids) == bool(filter_.strip()):
         raise typer.BadParameter("name the items' ids, or say which ones with --filter: one of both")
     with connect(server, local, bundle) as client, pointing_into(filter_):
-        if filter_:
+        if not ids:
             count = client.count_items(name, filter_)
             if not yes:
                 if not sys.stdin.isatty():
@@ -119,9 +119,7 @@ def remove(
 
 
 @collections.command()
-def count(
-    name: Name, filter_: Filter = "", server: Server = None, local: Local = None, bundle: Bundle = None
-) -> None:
+def count(name: Name, filter_: Filter = "", server: Server = None, local: Local = None, bundle: Bundle = None) -> None:
     """Count a collection's items, or those that match a filter."""
     with connect(server, local, bundle) as client, pointing_into(filter_):
         typer.echo(client.count_items(name, filter_))

@@ -38,7 +38,9 @@ CollectionName: TypeAlias = Annotated[
 Filter: TypeAlias = Annotated[
     str,
     typer.Option(
-        "--filter", metavar="FILTER", help="Only items that match, such as 'tag = \"cat\" AND year >= 2020'; docs/filters.md."
+        "--filter",
+        metavar="FILTER",
+        help="Only items that match, such as 'tag = \"cat\" AND year >= 2020'; docs/filters.md.",
     ),
 ]
 AsJson: TypeAlias = Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")]
