@@ -16,6 +16,7 @@ from twinlens.index.durable import make_folder, sync_all
 from twinlens.index.errors import CollectionError, CorruptCollection
 
 _DIGEST = re.compile(r"[0-9a-f]{64}")
+_WRITING = ".writing-"
 
 
 def content_hash(data: bytes) -> str:
@@ -110,11 +111,16 @@ class BlobStore:
                 elif digest not in self._pins:
                     self._path(digest).unlink(missing_ok=True)
 
-    def names(self) -> Iterator[str]:
-        """Goes through the names of all files that lie among the blobs, whatever they are."""
+    def files(self) -> Iterator[Path]:
+        """Goes through all files that lie among the blobs, whatever they are."""
         with self._clear_errors("list"):
-            for _, _, files in os.walk(self._folder):
-                yield from files
+            for folder, _, names in os.walk(self._folder):
+                yield from (Path(folder, name) for name in names)
+
+    def is_pinned(self, name: str) -> bool:
+        """Whether somebody is about to name a blob, or may be writing it under a name for the meantime."""
+        with self._lock:
+            return name in self._pins or (bool(self._pins) and name.startswith(_WRITING))
 
     def size_of(self, digest: str) -> int | None:
         """How many bytes a blob has; None where there is no such blob."""
@@ -151,7 +157,7 @@ class BlobStore:
                     folder.mkdir(parents=True, exist_ok=True)
                     folders.update({folder.parent, self._folder})
                 folders.add(folder)
-                descriptor, name = tempfile.mkstemp(dir=folder, prefix=".writing-")
+                descriptor, name = tempfile.mkstemp(dir=folder, prefix=_WRITING)
                 aside[digest] = Path(name)
                 with os.fdopen(descriptor, "wb") as file:
                     file.write(data)

@@ -125,6 +125,7 @@ class Database:
             connection.close()
         try:
             with suppress(CollectionError), translated(self._name):
+                self._writer.execute("PRAGMA busy_timeout = 0")  # somebody who still reads would not be waited for
                 self._writer.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         finally:
             self._writer.close()

@@ -4,10 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from twinlens.index.operations.checks.database import check_database, check_items
+from twinlens.index.operations.checks.pictures import check_pictures, check_strangers
+from twinlens.index.operations.checks.segments import check_segments
+from twinlens.index.operations.checks.vectors import check_vectors
 from twinlens.index.operations.steps import Finding, Progress
 from twinlens.index.state import CollectionState
+
+_CHECKS = (check_database, check_items, check_vectors, check_segments, check_pictures, check_strangers)
 
 
 def check_collection(state: CollectionState) -> Iterator[Progress | Finding]:
     """As `Collection.check`."""
-    raise NotImplementedError
+    for check in _CHECKS:
+        yield from check(state)
