@@ -11,6 +11,7 @@ from urllib.parse import quote
 
 from twinlens.index import schema
 from twinlens.index.errors import CollectionError, CorruptCollection
+from twinlens.index.filters.sql import prepare
 
 _KEPT_LOG_BYTES = 64 * 2**20  # a longer write-ahead log is cut back once it was moved into the database
 # Before 3.41, SQLite takes its own JSON functions for unsafe in a schema, and indexes on metadata call them.
@@ -154,6 +155,7 @@ def _connect(path: Path, mode: str = "rw") -> sqlite3.Connection:
         check_same_thread=False,
     )
     try:
+        prepare(connection)
         connection.execute(f"PRAGMA trusted_schema = {TRUSTED_SCHEMA}")
         connection.execute("PRAGMA cell_size_check = ON")
     except BaseException:

@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 
 from twinlens.index.errors import CorruptCollection, InvalidArgument
 from twinlens.index.filters.conditions import ALL, Sql
-from twinlens.index.filters.sql import prepare
 from twinlens.index.item import Item, Modality
 from twinlens.index.prepare import PreparedItem
 from twinlens.index.protocol import Keys, Vectors
@@ -102,7 +101,6 @@ def all_blobs(connection: sqlite3.Connection) -> set[str]:
 
 def count_items(connection: sqlite3.Connection, where: Sql = ALL) -> int:
     """How many items there are that meet a condition."""
-    prepare(connection)
     counted = connection.execute(f"SELECT count(*) FROM items WHERE {where.text}", where.parameters)  # noqa: S608
     return int(counted.fetchone()[0])
 
@@ -114,7 +112,6 @@ def last_key(connection: sqlite3.Connection) -> int:
 
 def rows_where(connection: sqlite3.Connection, where: Sql, keys: range, limit: int) -> list[Row]:
     """Rows within a range of keys that meet a condition, by key."""
-    prepare(connection)
     rows = connection.execute(
         "SELECT key, revision, blob FROM items"  # noqa: S608 - what callers wrote is in the parameters
         f" WHERE key >= ? AND key < ? AND {where.text} ORDER BY key LIMIT ?",
@@ -135,7 +132,6 @@ def items_by_key(
     Raises:
         InvalidArgument: they are longer together than `max_characters`; the rest is not read.
     """
-    prepare(connection)
     rows = connection.execute(
         f"SELECT key, {_COLUMNS} FROM items"  # noqa: S608 - what callers wrote is in the parameters
         f" WHERE key IN (SELECT value FROM json_each(?)) AND {where.text}",
@@ -161,7 +157,6 @@ def page_of_items(
     connection: sqlite3.Connection, after: str, limit: int, name: str, where: Sql = ALL
 ) -> list[Item]:
     """Items that meet a condition in the order of their ids, from the one behind `after`."""
-    prepare(connection)
     rows = connection.execute(
         f"SELECT {_COLUMNS} FROM items WHERE id > ? AND {where.text} ORDER BY id LIMIT ?",  # noqa: S608 - see above
         (after, *where.parameters, limit),

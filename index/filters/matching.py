@@ -12,7 +12,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from twinlens.index.filters.conditions import Sql
-from twinlens.index.filters.sql import prepare
 from twinlens.index.protocol import Keys
 
 _REMEMBERED = 64  # filters
@@ -88,7 +87,6 @@ class Matching:
 
 
 def _matching(connection: sqlite3.Connection, where: Sql) -> Keys:
-    prepare(connection)
     rows = connection.execute(f"SELECT key FROM items WHERE {where.text}", where.parameters)  # noqa: S608 - see Sql
     keys = np.fromiter((key for (key,) in rows), dtype=np.int64)
     keys.sort()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from twinlens.index import generations, store
+from twinlens.index.filters import metadata_indexes
 from twinlens.index.item import Modality
 from twinlens.index.state import CollectionState
 from twinlens.index.stats import GenerationState, IndexState, Stats
@@ -15,6 +16,7 @@ def collection_stats(state: CollectionState, collection_id: str) -> Stats:
         with state.database.read() as connection:
             items = store.count_items(connection)
             variants = generations.variants_of(connection, loaded.generation.number)
+            indexed = tuple(metadata_indexes.listed(connection).values())
         counts = {modality: len(engine) for modality, engine in loaded.engines.items()}
         return Stats(
             id=collection_id,
@@ -26,6 +28,7 @@ def collection_stats(state: CollectionState, collection_id: str) -> Stats:
             created_s=state.created_s,
             variants=variants,
             kind=state.kind,
+            metadata_indexes=indexed,
             indexes=tuple(IndexState(modality, pending=count) for modality, count in counts.items()),
         )
 
