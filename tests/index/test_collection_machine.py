@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import shutil
 import tempfile
 from contextlib import suppress
@@ -130,15 +129,16 @@ class CollectionMachine(RuleBasedStateMachine):
         self.root = copy
         self.open()
 
-    @rule(draw=st.randoms(use_true_random=False))
-    def flip_a_bit_of_what_is_derived(self, draw: random.Random) -> None:
+    @rule(seed=st.integers(0, 1000))
+    def flip_a_bit_of_what_is_derived(self, seed: int) -> None:
+        rng = np.random.default_rng(seed)
         self.catalog.close()
         files = sorted(path for path in self.root.glob("collections/photos/indexes/**/*") if path.is_file())
         files = [path for path in files if path.stat().st_size]
         if files:
-            path = files[draw.randint(0, len(files) - 1)]
+            path = files[rng.integers(len(files))]
             content = bytearray(path.read_bytes())
-            content[draw.randint(0, len(content) - 1)] ^= 1 << draw.randint(0, 7)
+            content[rng.integers(len(content))] ^= 1 << int(rng.integers(8))
             path.write_bytes(content)
         self.open()
 

@@ -14,7 +14,7 @@ from tests.support.kills import AIMS, assert_whole, kill_rounds, log
 from twinlens.index.catalog import Catalog
 
 
-@pytest.mark.parametrize("rounds", [len(AIMS), pytest.param(50, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("rounds", [len(AIMS) // 2, pytest.param(50, marks=pytest.mark.slow)])
 def test_every_acknowledged_write_survives_kills_at_any_moment(tmp_path: Path, rounds: int) -> None:
     kills = list(kill_rounds(tmp_path, rounds, seed=rounds))
     assert len(kills) == rounds
