@@ -1,0 +1,1 @@
+"""What `bench/index.py` measures, each figure in a process of its own."""
