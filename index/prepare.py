@@ -103,7 +103,8 @@ def encode_metadata(metadata: Mapping[str, Any]) -> str:
     """Writes metadata as JSON.
 
     Raises:
-        InvalidArgument: not a mapping of texts to JSON values, nested more than 24 deep, or larger than 64 KiB.
+        InvalidArgument: not a mapping of texts to JSON values, nested more than 24 deep, larger than 64 KiB, or with a
+            NUL character.
     """
     if not isinstance(metadata, Mapping):
         raise InvalidArgument(f"metadata must be a mapping, not {type(metadata).__name__}")
@@ -119,7 +120,12 @@ def encode_metadata(metadata: Mapping[str, Any]) -> str:
 
 
 def _check_nesting(value: object, levels: int) -> None:
-    """Refuses keys that are not texts (JSON would quietly turn the key 1 into "1") and what lies too deep."""
+    """Refuses keys that are not texts (JSON would quietly turn the key 1 into "1") and what lies too deep.
+
+    Texts end for SQLite's JSON functions, and so for filters, at a NUL character: these are refused, too.
+    """
+    if isinstance(value, str) and "\0" in value:
+        raise ValueError("a text has a NUL character")
     if not isinstance(value, Mapping | list | tuple):
         return
     if not levels and value:
@@ -128,6 +134,8 @@ def _check_nesting(value: object, levels: int) -> None:
         for key, inner in value.items():
             if not isinstance(key, str):
                 raise TypeError(f"the key {key!r} is not a text")
+            if "\0" in key:
+                raise ValueError("a key has a NUL character")
             _check_nesting(inner, levels - 1)
     else:
         for inner in value:
