@@ -373,7 +373,7 @@ class NewItem(_message.Message):
     """
     @_builtins.property
     def metadata(self) -> _struct_pb2.Struct:
-        """Free-form metadata: at most 64 KiB as JSON, nested at most 24 deep, without NaN and infinities."""
+        """Free-form metadata: at most 64 KiB as JSON, nested at most 24 deep, without NaN, infinities and NUL characters."""
 
     @_builtins.property
     def image_vector(self) -> _content_pb2.Vector:
