@@ -86,7 +86,10 @@ class CollectionMachine(RuleBasedStateMachine):
 
     @rule(items=st.dictionaries(ids, looks, max_size=9))
     def upsert(self, items: dict[str, int]) -> None:
-        given = [NewItem(item_id, vectors(look, self.space_id), caption=f"{look}") for item_id, look in items.items()]
+        given = [
+            NewItem(item_id, vectors(look, self.space_id), caption=f"{look}", metadata={"look": look})
+            for item_id, look in items.items()
+        ]
         self.collection.upsert(given, space_id=self.space_id)
         self.model.update(items)
         self.filled -= items.keys()
@@ -97,6 +100,24 @@ class CollectionMachine(RuleBasedStateMachine):
         for item_id in given:
             self.model.pop(item_id, None)
         self.filled -= set(given)
+
+    @rule(least=looks)
+    def delete_by_filter(self, least: int) -> None:
+        gone = {item_id for item_id, look in self.model.items() if look >= least}
+        assert self.collection.count(f"look >= {least}") == len(gone)
+        if least > 9:
+            assert self.collection.delete(filter=f"look >= {least}") == len(gone)
+            for item_id in gone:
+                del self.model[item_id]
+            self.filled -= gone
+
+    @rule(there=st.booleans())
+    def index_or_not_what_filters_ask_for(self, there: bool) -> None:
+        if there:
+            self.collection.add_metadata_index("look")
+        elif self.collection.metadata_indexes():
+            self.collection.remove_metadata_index("look")
+        assert len(self.collection.metadata_indexes()) == there
 
     @rule(kind=st.none() | kinds)
     def merge(self, kind: Kind | None) -> None:
@@ -189,11 +210,18 @@ class CollectionMachine(RuleBasedStateMachine):
         if top_k >= len(known):
             assert_exact(query, known, top_k, found)
 
+    @rule(modality=modalities, look=looks, least=looks, top_k=st.sampled_from([1, 3, 100]), exact=st.booleans())
+    def search_by_filter(self, modality: Modality, look: int, least: int, top_k: int, exact: bool) -> None:
+        known = {item_id: v for item_id, v in self.expected(modality).items() if self.model[item_id] >= least}
+        query = vector(look, self.space_id)
+        found = self.found(query, modality, top_k, exact=exact, where=f"look >= {least}")
+        (assert_exact if exact or top_k == 100 else assert_sound)(query, known, top_k, found)
+
     def found(
-        self, query: NDArray[Any], modality: Modality, top_k: int, *, exact: bool = False
+        self, query: NDArray[Any], modality: Modality, top_k: int, *, exact: bool = False, where: str = ""
     ) -> list[tuple[str, float]]:
         hits = self.collection.search(
-            query[np.newaxis], modality=modality, top_k=top_k, space_id=self.space_id, exact=exact
+            query[np.newaxis], modality=modality, top_k=top_k, space_id=self.space_id, exact=exact, filter=where
         )[0]
         assert all(hit.item.caption == f"{self.model[hit.item.id]}" for hit in hits)
         return [(hit.item.id, hit.score) for hit in hits]
@@ -211,7 +239,7 @@ class CollectionMachine(RuleBasedStateMachine):
 
 
 @pytest.mark.parametrize("kind", Kind)
-@pytest.mark.parametrize("examples", [6, pytest.param(150, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("examples", [10, pytest.param(150, marks=pytest.mark.slow)])
 def test_a_collection_is_a_dictionary_that_can_be_searched(kind: Kind, examples: int) -> None:
     machine = type("OfKind", (CollectionMachine,), {"kind": kind})
     run_state_machine_as_test(
