@@ -16,6 +16,7 @@ from twinlens.index import generations
 from twinlens.index.collection import Collection
 from twinlens.index.database import create_database, translated
 from twinlens.index.durable import make_folder, sync
+from twinlens.index.engines import EngineFactory, Engines
 from twinlens.index.errors import (
     CollectionBusy,
     CollectionError,
@@ -23,8 +24,6 @@ from twinlens.index.errors import (
     CollectionNotFound,
     InvalidArgument,
 )
-from twinlens.index.flat import FlatIndex
-from twinlens.index.generations import EngineFactory
 from twinlens.index.ids import check_collection_id, may_be_collection_id
 from twinlens.index.kinds.kind import Kind, check_kind
 from twinlens.index.operations.backup_place import BackupPlace
@@ -63,9 +62,7 @@ class Catalog:
             CollectionError: it cannot be created or written to.
         """
         self._folder = Path(root) / "collections"
-        threads = SearchThreads(options.threads)
-        self._options = options
-        self._engine = engine or (lambda dimension: FlatIndex(dimension, threads=threads))
+        self._engines = Engines(options, SearchThreads(options.threads), factory=engine)
         self._variant = variant
         self._open: dict[str, Collection] = {}
         self._changing = threading.Lock()
@@ -102,7 +99,7 @@ class Catalog:
         check_collection_id(id)
         if not space_id or dimension < 1:
             raise InvalidArgument(f"a collection needs a space and a dimension from 1, not {dimension}")
-        asked = check_kind(self._options.kind if kind is None else kind)
+        asked = check_kind(self._engines.options.kind if kind is None else kind)
         with self._changing:
             self._check_open()
             folder = self._folder / id
@@ -224,6 +221,7 @@ class Catalog:
             for collection in self._open.values():
                 collection.close()
             self._open.clear()
+            self._engines.maintenance.close()
             os.close(self._lock_file)
 
     def _adopt(self, aside: Path, collection_id: str, *, replace: bool) -> Collection:
@@ -252,7 +250,7 @@ class Catalog:
             folder = self._folder / collection_id
             if not folder.is_dir():
                 raise CollectionNotFound(f"there is no collection {collection_id}")
-            found = Collection(folder, collection_id, engine=self._engine, variant=self._variant)
+            found = Collection(folder, collection_id, engines=self._engines, variant=self._variant)
             self._open[collection_id] = found
         return found
 

@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from twinlens.index import generations, store
+from twinlens.index.engines import Engines
 from twinlens.index.errors import CorruptCollection, InvalidArgument, ItemNotFound
-from twinlens.index.generations import EngineFactory
 from twinlens.index.filters.conditions import Sql
 from twinlens.index.filters.filtering import Filtering
 from twinlens.index.ids import check_item_id
@@ -32,6 +32,7 @@ from twinlens.index.refill import Refill
 from twinlens.index.search import live_hits
 from twinlens.index.state import CollectionState
 from twinlens.index.stats import GenerationState, Stats
+from twinlens.index.tree.changes import note_changes
 from twinlens.index.vector_pages import vector_pages
 from twinlens.index.vectors import unit_vectors
 
@@ -43,13 +44,13 @@ class Collection:
     meanwhile and see a vector before or after it, and after the write has returned always the new one.
     """
 
-    def __init__(self, folder: Path, collection_id: str, *, engine: EngineFactory, variant: str = "") -> None:
+    def __init__(self, folder: Path, collection_id: str, *, engines: Engines, variant: str = "") -> None:
         """Opens a collection and loads its vectors; `Catalog` does this.
 
         Args:
             folder: Where it lies; nobody else may have it open.
             collection_id: What it is called.
-            engine: Makes the engines that search.
+            engines: What the collections of the catalog share.
             variant: What computes the vectors to come; kept with their generation.
 
         Raises:
@@ -57,7 +58,7 @@ class Collection:
             EngineUnavailable: the engine's package is not installed.
         """
         self.id = collection_id
-        self._state = CollectionState(folder, f"collection {collection_id}", engine, variant)
+        self._state = CollectionState(folder, f"collection {collection_id}", engines, variant)
         self._refill = Refill(self._state)
         self._filtering = Filtering(self._state)
 
@@ -119,6 +120,7 @@ class Collection:
                             for item in latest.values()
                         }
                         store.put_vectors(connection, loaded.generation.number, vectors)
+                        note_changes(connection, vectors)
                         generations.note_variant(connection, loaded.generation.number, self._state.variant)
                     self._state.follow(loaded, vectors)
                     replaced = {row.blob for row in rows.values() if row.blob is not None}
@@ -270,9 +272,12 @@ class Collection:
             if min_score is not None and np.isnan(min_score):
                 raise InvalidArgument("min_score is not a number")
             engine = loaded.engines[check_modality(modality)]
+            units = unit_vectors(queries, dimension, what="query")
+            if not exact and not filter:
+                self._state.audit.notice(check_modality(modality), units)
             return live_hits(
                 engine,
-                unit_vectors(queries, dimension, what="query"),
+                units,
                 top_k,
                 partial(self._items_by_key, max_characters=max_characters, where=self._filtering.where(filter)),
                 min_score=min_score,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -14,10 +14,8 @@ from twinlens.index.item import Modality
 from twinlens.index.kinds.kind import Kind
 from twinlens.index.protocol import VectorIndex
 from twinlens.index.stats import GenerationState
-from twinlens.index.store import Row, stream_vectors
-
-EngineFactory = Callable[[int], VectorIndex]
-"""Makes an empty engine for vectors of a given dimension."""
+from twinlens.index.store import Row
+from twinlens.index.tree.tree_index import TreeIndex
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,10 +29,17 @@ class Generation:
 
 @dataclass(frozen=True, slots=True)
 class LoadedGeneration:
-    """A generation with its engines, one per modality. Searches hold on to the one they began with."""
+    """A generation with its engines, one per modality. Searches hold on to the one they began with.
+
+    Attributes:
+        generation: Whose vectors they hold.
+        engines: What searches them.
+        trees: The same as far as they merge in the background.
+    """
 
     generation: Generation
     engines: Mapping[Modality, VectorIndex]
+    trees: Mapping[Modality, TreeIndex] = field(default_factory=dict)
 
     def replace(self, vectors: Mapping[int, Mapping[Modality, NDArray[np.float32]]]) -> None:
         """Takes over what was committed for these keys; modalities not given vanish."""
@@ -111,14 +116,14 @@ def newest_of_space(connection: sqlite3.Connection, space_id: str) -> Generation
 
 def all_generations(connection: sqlite3.Connection) -> list[GenerationState]:
     """All generations by number, and how many items each has dealt with."""
+    embedded = dict(connection.execute("SELECT generation, count(*) FROM embedded GROUP BY generation"))
     rows = connection.execute(
-        "SELECT number, space_id, dimension, number = active_generation,"
-        " (SELECT count(*) FROM embedded WHERE generation = number), generations.created_s"
+        "SELECT number, space_id, dimension, number = active_generation, generations.created_s"
         " FROM generations, collection ORDER BY number",
     )
     return [
-        GenerationState(number, space_id, dimension, bool(active), items, created_s)
-        for number, space_id, dimension, active, items, created_s in rows
+        GenerationState(number, space_id, dimension, bool(active), embedded.get(number, 0), created_s)
+        for number, space_id, dimension, active, created_s in rows
     ]
 
 
@@ -163,11 +168,3 @@ def count_missing(connection: sqlite3.Connection, number: int) -> int:
         (number,),
     ).fetchone()
     return int(row[0])
-
-
-def load(connection: sqlite3.Connection, generation: Generation, engine: EngineFactory, name: str) -> LoadedGeneration:
-    """Builds the engines of a generation from its stored vectors."""
-    engines = {modality: engine(generation.dimension) for modality in Modality}
-    for modality, keys, vectors in stream_vectors(connection, generation.number, generation.dimension, name):
-        engines[modality].upsert(keys, vectors)
-    return LoadedGeneration(generation, engines)

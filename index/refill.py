@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Mapping
 from typing import Any
@@ -10,11 +11,15 @@ from numpy.typing import NDArray
 
 from twinlens.index import generations, store
 from twinlens.index.errors import InvalidArgument
-from twinlens.index.generations import Fill
+from twinlens.index.generations import Fill, Generation
 from twinlens.index.item import Item, Modality
 from twinlens.index.paging import check_limit
 from twinlens.index.prepare import prepare_vectors
 from twinlens.index.state import CollectionState
+from twinlens.index.tree.build_beside import built_segments
+from twinlens.index.tree.changes import note_changes
+from twinlens.index.tree.segment_rows import forget_others
+from twinlens.index.tree.tidy import discard_folder
 
 _ALL_KEYS = 2**63 - 1
 
@@ -24,6 +29,7 @@ class Refill:
 
     def __init__(self, state: CollectionState) -> None:
         self._state = state
+        self._activating = threading.Lock()
         self._fills: dict[int, Fill] = {}  # guarded by state.writing
 
     def begin(self, *, space_id: str, dimension: int) -> int:
@@ -70,6 +76,7 @@ class Refill:
                     if handed_out.get(item_id, row) == row
                 }
                 store.put_vectors(connection, generation, by_key)
+                note_changes(connection, by_key, generation)
                 if by_key:
                     generations.note_variant(connection, generation, self._state.variant)
             for item_id in vectors:
@@ -79,19 +86,22 @@ class Refill:
 
     def activate(self, generation: int) -> None:
         """As `Collection.activate`."""
-        with self._state.use(), self._state.writing:
-            if self._state.current_while_writing().generation.number == generation:
+        state = self._state
+        with state.use(), self._activating:
+            if state.current().generation.number == generation:
                 return
-            with self._state.database.read() as connection:
-                target = generations.find_generation(connection, generation, self._state.name)
-                missing = generations.count_missing(connection, generation)
-                if missing:
-                    raise InvalidArgument(f"generation {generation} of {self._state.name} still misses {missing} items")
-            loaded = self._state.load(target)
-            with self._state.database.write() as connection:
-                generations.set_active(connection, generation)
-            self._state.switch(loaded)
-            self._fills.pop(generation, None)
+            target = self._complete(generation)
+            with built_segments(state, target), state.writing:
+                before = state.current_while_writing()
+                self._complete(generation)  # items may have come meanwhile
+                loaded = state.load(target)
+                with state.database.write() as connection:
+                    generations.set_active(connection, generation)
+                    forget_others(connection, generation)
+                state.switch(loaded)
+                self._fills.pop(generation, None)
+            for tree in before.trees.values():
+                discard_folder(state.segments, tree.token)
 
     def drop(self, generation: int) -> None:
         """As `Collection.drop_generation`."""
@@ -102,3 +112,12 @@ class Refill:
                 generations.find_generation(connection, generation, self._state.name)
                 generations.delete_generation(connection, generation)
             self._fills.pop(generation, None)
+
+    def _complete(self, generation: int) -> Generation:
+        """The generation of that number, which must not miss items."""
+        with self._state.database.read() as connection:
+            target = generations.find_generation(connection, generation, self._state.name)
+            missing = generations.count_missing(connection, generation)
+        if missing:
+            raise InvalidArgument(f"generation {generation} of {self._state.name} still misses {missing} items")
+        return target

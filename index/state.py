@@ -14,15 +14,21 @@ from numpy.typing import NDArray
 from twinlens.index import generations, store
 from twinlens.index.blobs import BlobStore
 from twinlens.index.database import Database
+from twinlens.index.engines import Engines
 from twinlens.index.errors import CollectionError, CollectionNotFound, SpaceMismatch
 from twinlens.index.filters.matching import Matching
-from twinlens.index.generations import EngineFactory, Generation, LoadedGeneration
+from twinlens.index.generations import Generation, LoadedGeneration
 from twinlens.index.item import Modality
 from twinlens.index.kinds.kind import Kind, check_kind
+from twinlens.index.load import load_generation
+from twinlens.index.operations.recall_audit import RecallAudit
 from twinlens.index.rwlock import ReadWriteLock
+from twinlens.index.tree.merges import Merges
+from twinlens.index.tree.tidy import tidy_segments
 
 DATABASE_FILE = "collection.db"
 BLOB_FOLDER = "blobs"
+SEGMENTS_FOLDER = "indexes"
 SNAPSHOT_PREFIX = ".snapshot-"  # copies of the database on their way to a backup
 
 
@@ -35,6 +41,10 @@ class CollectionState:
         database: The truth.
         blobs: The originals.
         writing: Held from before a commit until the engines have followed it, so that both change in one order.
+        engines: What searches and merges are done with.
+        segments: The folder of merged vectors.
+        merges: What is merged in the background; nothing with another engine than FAISS.
+        audit: What is measured of searches in the background.
         matching: Which items matched filters, kept up to date by every write.
         created_s: When the collection was created, in seconds since the epoch.
         kind: Which structure the merged vectors are to get.
@@ -42,13 +52,13 @@ class CollectionState:
         closing: Set once somebody waits to close the collection: long calls look at it and end early.
     """
 
-    def __init__(self, folder: Path, name: str, engine: EngineFactory, variant: str = "") -> None:
+    def __init__(self, folder: Path, name: str, engines: Engines, variant: str = "") -> None:
         """Opens the files and loads the active vectors.
 
         Args:
             folder: Where the collection lies; nobody else may have it open.
             name: What to call it in errors.
-            engine: Makes the engines that search.
+            engines: What the collections of the catalog share.
             variant: See above; empty where it is not known.
 
         Raises:
@@ -62,7 +72,10 @@ class CollectionState:
         self._changes = 0  # guarded by `writing`
         self.writing = threading.Lock()
         self.matching = Matching()
-        self._engine = engine
+        self.engines = engines
+        self.segments = folder / SEGMENTS_FOLDER
+        self.merges = Merges(self)
+        self.audit = RecallAudit(self)
         self._gate = ReadWriteLock()  # held for reading by every call, for writing while closing
         self._closed = False
         self.closing = threading.Event()
@@ -76,9 +89,15 @@ class CollectionState:
             with self.database.read() as connection:
                 active, self.created_s = generations.find_active(connection, name)
                 self.kind = generations.kind_of(connection, name)
-                self._loaded: LoadedGeneration | None = generations.load(connection, active, engine, name)
+                self.loaded: LoadedGeneration | None = load_generation(
+                    connection, active, engines, folder=self.segments, name=name
+                )
                 if crashed:
                     self.blobs.sweep(store.all_blobs(connection))
+            if self.loaded.trees:
+                tidy_segments(self.database, self.segments, self.loaded)
+                engines.maintenance.watch(self.merges)
+            engines.maintenance.watch(self.audit)
         except BaseException:
             self.database.close()
             raise
@@ -102,7 +121,7 @@ class CollectionState:
 
     def current(self) -> LoadedGeneration:
         """The active generation. Callers must not hold `writing`."""
-        loaded = self._loaded
+        loaded = self.loaded
         if loaded is None:
             with self.writing:
                 return self.current_while_writing()
@@ -110,21 +129,25 @@ class CollectionState:
 
     def current_while_writing(self) -> LoadedGeneration:
         """The active generation; built from the truth again if the engines could not follow an earlier commit."""
-        if self._loaded is None:
+        if self.loaded is None:
             with self.database.read() as connection:
                 active, _ = generations.find_active(connection, self.name)
-            self._loaded = self.load(active)
-        return self._loaded
+            self.loaded = self.load(active)
+        return self.loaded
 
     def load(self, generation: Generation) -> LoadedGeneration:
         """Builds the engines of a generation from the truth."""
         with self.database.read() as connection:
-            return generations.load(connection, generation, self._engine, self.name)
+            return load_generation(connection, generation, self.engines, folder=self.segments, name=self.name)
 
     def switch(self, loaded: LoadedGeneration) -> None:
         """Lets searches that begin from now on use this generation; those that run keep theirs."""
-        self._loaded = loaded
+        self.loaded = loaded
         self._changes += 1
+
+    def serves(self, loaded: LoadedGeneration) -> bool:
+        """Whether searches that begin now use this generation. Callers hold `writing`."""
+        return self.loaded is loaded
 
     def follow(self, loaded: LoadedGeneration, vectors: Mapping[int, Mapping[Modality, NDArray[np.float32]]]) -> None:
         """Brings the engines to what was committed. Should that fail, the commit stands and they are built again."""
@@ -133,18 +156,24 @@ class CollectionState:
         try:
             loaded.replace(vectors)
         except BaseException as error:
-            self._loaded = None
+            self.loaded = None
             if not isinstance(error, Exception):
                 raise
+        self.engines.maintenance.wake()
 
-    def merge(self, *, kind: Kind | None, wait: bool) -> None:  # noqa: ARG002
+    def merge(self, *, kind: Kind | None, wait: bool) -> None:
         """As `Collection.merge`."""
-        with self.use(), self.writing:
+        with self.use():
             if kind is not None:
                 asked = check_kind(kind)
-                with self.database.write() as connection:
+                with self.writing, self.database.write() as connection:
                     generations.set_kind(connection, asked)
                 self.kind = asked
+            if not self.current().trees:
+                return
+            done = self.merges.request()
+        if wait:
+            done.result()
 
     def check_space(self, loaded: LoadedGeneration, space_id: str) -> int:
         """Returns the dimension if the space is that of the generation.
@@ -173,8 +202,11 @@ class CollectionState:
             if self._closed:
                 return
             self._closed = True
+            self.engines.maintenance.forget(self.merges)
+            self.engines.maintenance.forget(self.audit)
+            self.merges.cancel()
             self.discard_blobs(self.blobs.release(every=True))
-            if self._loaded is not None:
-                for engine in self._loaded.engines.values():
+            if self.loaded is not None:
+                for engine in self.loaded.engines.values():
                     engine.close()
             self.database.close()

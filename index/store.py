@@ -76,7 +76,6 @@ def put_vectors(
             for modality, vector in of_item.items()
         ],
     )
-    note_changes(connection, vectors)
 
 
 def delete_items(connection: sqlite3.Connection, keys: Sequence[int]) -> None:

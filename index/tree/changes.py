@@ -7,9 +7,19 @@ import sqlite3
 from collections.abc import Iterable
 
 
-def note_changes(connection: sqlite3.Connection, keys: Iterable[int]) -> None:
-    """Adds an entry for every item, in the transaction that changes its vectors in whatever generation."""
-    connection.execute("INSERT INTO changes (item) SELECT value FROM json_each(?)", (json.dumps(list(keys)),))
+def note_changes(connection: sqlite3.Connection, keys: Iterable[int], generation: int | None = None) -> None:
+    """Adds an entry for every item, in the transaction that changes its vectors, if a segment is there to need it.
+
+    Args:
+        connection: Inside that transaction.
+        keys: The items.
+        generation: The only one in which they change; None: any of them.
+    """
+    connection.execute(
+        "INSERT INTO changes (item) SELECT value FROM json_each(?1)"
+        " WHERE EXISTS (SELECT 1 FROM segments WHERE ?2 IS NULL OR generation = ?2)",
+        (json.dumps(list(keys)), generation),
+    )
 
 
 def newest_change(connection: sqlite3.Connection) -> int:
@@ -18,15 +28,12 @@ def newest_change(connection: sqlite3.Connection) -> int:
     return 0 if row is None else int(row[0])
 
 
-def changed_since(connection: sqlite3.Connection, through: int) -> list[int]:
-    """The items with an entry of a higher number, ascending."""
-    rows = connection.execute("SELECT DISTINCT item FROM changes WHERE number > ? ORDER BY item", (through,))
-    return [int(item) for (item,) in rows]
-
-
-def count_changes(connection: sqlite3.Connection) -> int:
-    """How many entries the log has."""
-    return int(connection.execute("SELECT count(*) FROM changes").fetchone()[0])
+def changed_since(connection: sqlite3.Connection, through: int) -> tuple[int, list[int]]:
+    """How many entries have a higher number, and their items, ascending."""
+    rows = connection.execute(
+        "SELECT item, count(*) FROM changes WHERE number > ? GROUP BY item ORDER BY item", (through,)
+    ).fetchall()
+    return sum(int(count) for _, count in rows), [int(item) for item, _ in rows]
 
 
 def trim_changes(connection: sqlite3.Connection) -> None:

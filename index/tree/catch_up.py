@@ -1,0 +1,53 @@
+"""Bringing a view from what its segment has seen to what is committed."""
+
+from __future__ import annotations
+
+import sqlite3
+from dataclasses import dataclass
+
+import numpy as np
+
+from twinlens.index.generations import Generation
+from twinlens.index.item import Modality
+from twinlens.index.tree.changes import changed_since, newest_change
+from twinlens.index.tree.source import of_keys
+from twinlens.index.tree.view import View
+
+_AT_ONCE = 2048
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What was caught up with: through which change, and how many there were."""
+
+    through: int
+    entries: int
+
+
+def catch_up(
+    connection: sqlite3.Connection, view: View, generation: Generation, modality: Modality, through: int, name: str
+) -> Step:
+    """Takes over the present vectors of all items changed after `through`; nobody else may change the view.
+
+    Args:
+        connection: Inside a transaction, so that all is of one moment.
+        view: What to change.
+        generation: Whose vectors.
+        modality: Which of them.
+        through: Number of the last change that the view has seen.
+        name: What to call the collection in an error.
+
+    Raises:
+        CorruptCollection: a vector is damaged.
+    """
+    newest = newest_change(connection)
+    entries, items = changed_since(connection, through)
+    for start in range(0, len(items), _AT_ONCE):
+        changed = items[start : start + _AT_ONCE]
+        keys, vectors = of_keys(connection, generation, modality, changed, name)
+        if len(keys):
+            view.delta.upsert(keys, vectors)
+        if len(keys) < len(changed):
+            view.delta.delete(np.setdiff1d(np.array(changed, dtype=np.int64), keys))
+    view.hide(np.array(items, dtype=np.int64))
+    return Step(newest, entries)
