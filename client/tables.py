@@ -1,4 +1,4 @@
-"""Hits, labels and collections as tables that people read; plain text where there is no terminal."""
+"""Hits, labels and items as tables that people read; plain text where there is no terminal."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from twinlens.client.collection_types import Collection
-from twinlens.client.types import Classification, Hit, Item, ModelInfo
+from twinlens.client.types import Classification, Hit, Item
 from twinlens.printable import printable
 
 if TYPE_CHECKING:
@@ -28,7 +27,7 @@ def hit_table(title: str, answers: Sequence[tuple[str, Sequence[Hit]]], *, capti
         captions: Show the hits' captions; None: if there are any.
     """
     with_captions = captions if captions is not None else any(hit.caption for _, hits in answers for hit in hits)
-    table = _table(title)
+    table = new_table(title)
     several = len(answers) > 1
     if several:
         table.add_column("query", overflow="fold")
@@ -39,14 +38,14 @@ def hit_table(title: str, answers: Sequence[tuple[str, Sequence[Hit]]], *, capti
         table.add_column("caption", overflow="fold")
     for query, hits in answers:
         for rank, hit in enumerate(hits, 1):
-            cells: list[str | Text] = [str(rank), f"{hit.score:.3f}", _plain(hit.id)]
+            cells: list[str | Text] = [str(rank), f"{hit.score:.3f}", plain(hit.id)]
             if several:
-                cells.insert(0, _plain(query) if rank == 1 else "")
+                cells.insert(0, plain(query) if rank == 1 else "")
             if with_captions:
-                cells.append(_plain(_shortened(hit.caption)))
+                cells.append(plain(_shortened(hit.caption)))
             table.add_row(*cells)
         if several and not hits:
-            table.add_row(_plain(query), "", "", "no hits")
+            table.add_row(plain(query), "", "", "no hits")
         if several:
             table.add_section()
     return table
@@ -60,7 +59,7 @@ def label_table(title: str, names: Sequence[str], results: Sequence[Classificati
         names: What to call the pictures, in order.
         results: What became of them, in the same order.
     """
-    table = _table(title)
+    table = new_table(title)
     table.add_column("picture", overflow="fold")
     table.add_column("label", overflow="fold")
     table.add_column("probability", justify="right")
@@ -70,55 +69,34 @@ def label_table(title: str, names: Sequence[str], results: Sequence[Classificati
         table.add_column("next", overflow="fold")
     for name, result in zip(names, results, strict=True):
         if not result.scores:
-            table.add_row(_plain(name), Text(printable(str(result.error or "no label")), style="red"))
+            table.add_row(plain(name), Text(printable(str(result.error or "no label")), style="red"))
             continue
         best, *others = result.scores
-        row: list[str | Text] = [_plain(name), _plain(best.label), f"{best.probability:.3f}", f"{best.cosine:.3f}"]
+        row: list[str | Text] = [plain(name), plain(best.label), f"{best.probability:.3f}", f"{best.cosine:.3f}"]
         if runners_up:
-            row.append(_plain(", ".join(f"{each.label} {each.probability:.3f}" for each in others[:2])))
+            row.append(plain(", ".join(f"{each.label} {each.probability:.3f}" for each in others[:2])))
         table.add_row(*row)
     return table
 
 
 def count_table(title: str, counts: Mapping[str, int]) -> Table:
     """How often each label came first, most often first."""
-    table = _table(title)
+    table = new_table(title)
     table.add_column("label", overflow="fold")
     table.add_column("pictures", justify="right")
     for label, count in sorted(counts.items(), key=lambda pair: (-pair[1], pair[0])):
-        table.add_row(_plain(label), f"{count:,}")
-    return table
-
-
-def collection_table(title: str, collections: Sequence[Collection], model: ModelInfo) -> Table:
-    """One row a collection: its counts and its space.
-
-    Args:
-        title: Heading of the table.
-        collections: What the server has.
-        model: The one it serves: a space that is this model's is told by its name, too.
-    """
-    table = _table(title)
-    for name in ("id", "items", "pictures", "captions", "dimension", "space", "computed by", "created"):
-        table.add_column(name, justify="right" if name in {"items", "pictures", "captions", "dimension"} else "left")
-    for each in collections:
-        counts = (each.item_count, each.image_vector_count, each.text_vector_count, each.dimension)
-        created = f"{each.create_time:%Y-%m-%d %H:%M} UTC"
-        variants = "; ".join(each.variants)
-        whose = f" ({model.name}/{model.version})" if each.space_id == model.space_id else ""
-        space = _plain(each.space_id[:12] + whose)
-        table.add_row(_plain(each.id), *(f"{count:,}" for count in counts), space, _plain(variants), created)
+        table.add_row(plain(label), f"{count:,}")
     return table
 
 
 def item_table(items: Sequence[Item]) -> Table:
     """One row an item."""
-    table = _table("Items")
+    table = new_table("Items")
     for name in ("id", "caption", "uri", "updated"):
         table.add_column(name, overflow="fold")
     for item in items:
         updated = f"{item.update_time:%Y-%m-%d %H:%M} UTC"
-        table.add_row(_plain(item.id), _plain(_shortened(item.caption)), _plain(item.uri), updated)
+        table.add_row(plain(item.id), plain(_shortened(item.caption)), plain(item.uri), updated)
     return table
 
 
@@ -132,7 +110,8 @@ def stdout_console() -> Console:
     return console
 
 
-def _table(title: str) -> Table:
+def new_table(title: str) -> Table:
+    """An empty table with a heading."""
     return Table(
         title=Text(printable(title), style="bold", no_wrap=True, overflow="ignore"),
         title_justify="left",
@@ -146,6 +125,6 @@ def _shortened(caption: str) -> str:
     return caption if len(caption) <= _CAPTION else caption[: _CAPTION - 1] + "…"
 
 
-def _plain(text: str) -> Text:
+def plain(text: str) -> Text:
     """Text as it is: never markup, never control characters that would move the cursor."""
     return Text(printable(text))

@@ -5,26 +5,28 @@ from __future__ import annotations
 import sys
 from itertools import islice
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, cast
 
 import typer
 
+from twinlens.client.client import Client
+from twinlens.client.collection_tables import collection_table, generation_table, index_table
+from twinlens.client.collection_types import IndexKind
 from twinlens.client.commands.filter_errors import pointing_into
-from twinlens.client.commands.options import AsJson, Bundle, Filter, Local, Server
+from twinlens.client.commands.options import AsJson, Bundle, Filter, Kind, Local, Name, Server
 from twinlens.client.commands.output import print_json, print_table
 from twinlens.client.connect import connect
 from twinlens.client.errors import TwinlensError
-from twinlens.client.tables import collection_table, item_table
+from twinlens.client.tables import item_table
+from twinlens.printable import printable
 
 collections = typer.Typer(
     name="collections",
-    help="List, show, create and delete collections, and look at or delete their items.",
+    help="List, show, create and delete collections, look at their items, back them up, check them, move them.",
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode=None,
 )
-
-Name = Annotated[str, typer.Argument(metavar="NAME", help="The collection's id.")]
 
 
 @collections.command("list")
@@ -44,22 +46,32 @@ def list_(server: Server = None, local: Local = None, bundle: Bundle = None, as_
 def show(
     name: Name, server: Server = None, local: Local = None, bundle: Bundle = None, as_json: AsJson = False
 ) -> None:
-    """Show a collection's counts and the space of its vectors."""
+    """Show a collection's counts, sizes, indexes and generations, and the space of its vectors."""
     with connect(server, local, bundle) as client:
         found, model = client.get_collection(name), client.model().info
     if as_json:
         print_json(found)
     else:
         print_table(collection_table(f"Collection {name}", [found], model))
+        print_table(index_table(found))
+        if len(found.generations) > 1:
+            print_table(generation_table(found, model))
+        if found.metadata_indexes:
+            typer.echo(printable(f"indexed metadata: {', '.join(found.metadata_indexes)}"))
 
 
 @collections.command()
 def create(
-    name: Name, server: Server = None, local: Local = None, bundle: Bundle = None, as_json: AsJson = False
+    name: Name,
+    kind: Kind = None,
+    server: Server = None,
+    local: Local = None,
+    bundle: Bundle = None,
+    as_json: AsJson = False,
 ) -> None:
     """Create an empty collection (`twinlens ingest` does so by itself)."""
     with connect(server, local, bundle, create=True) as client:
-        made = client.create_collection(name)
+        made = client.create_collection(name, kind=cast("IndexKind | None", kind))  # others are refused by name
     if as_json:
         print_json(made)
     else:
@@ -76,14 +88,24 @@ def delete(
 ) -> None:
     """Delete a collection and everything in it."""
     with connect(server, local, bundle) as client:
-        count = client.get_collection(name).item_count
+        held = _held(client, name)
         if not yes:
             if not sys.stdin.isatty():
-                raise typer.BadParameter(f"{name} holds {count:,} items: say --yes to delete them")
-            if not typer.confirm(f"Delete {name} and its {count:,} items?", err=True):
+                raise typer.BadParameter(f"{name} holds {held}: say --yes to delete it")
+            if not typer.confirm(f"Delete {name} with {held}?", err=True):
                 raise TwinlensError("CANCELLED", f"{name} was not deleted")
         client.delete_collection(name)
-    typer.echo(f"deleted {name} ({count:,} items)")
+    typer.echo(f"deleted {name} ({held})")
+
+
+def _held(client: Client, name: str) -> str:
+    """What would be deleted, in words; a damaged collection does not know."""
+    try:
+        return f"{client.get_collection(name).item_count:,} items"
+    except TwinlensError as error:
+        if error.code != "DATA_LOSS":
+            raise
+        return "a damaged database"
 
 
 @collections.command()

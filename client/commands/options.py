@@ -43,4 +43,13 @@ Filter: TypeAlias = Annotated[
         help="Only items that match, such as 'tag = \"cat\" AND year >= 2020'; docs/filters.md.",
     ),
 ]
+Name: TypeAlias = Annotated[str, typer.Argument(metavar="NAME", help="The collection's id.")]
+Kind: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--kind",
+        metavar="auto|flat|hnsw|ivf_flat|ivf_pq",
+        help="What finds its vectors (docs/collections.md). Default: as it is, or for a new one as the server is set.",
+    ),
+]
 AsJson: TypeAlias = Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")]

@@ -12,9 +12,10 @@ from rich.console import Console
 
 from tests.support.pictures import COLOURS, solid
 from twinlens.client import Classification, Collection, Hit, ItemError, LabelScore, ModelInfo
+from twinlens.client.collection_tables import collection_table
 from twinlens.client.contact_sheet import contact_sheet
 from twinlens.client.progress import progress
-from twinlens.client.tables import collection_table, count_table, hit_table, label_table
+from twinlens.client.tables import count_table, hit_table, label_table
 
 
 def shown(*tables: object, width: int = 100) -> str:

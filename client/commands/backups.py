@@ -1,0 +1,87 @@
+"""`twinlens collections backup`, `restore` and `backups`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from twinlens.client.collection_tables import backup_table, size_of
+from twinlens.client.commands.options import AsJson, Bundle, Local, Name, Server
+from twinlens.client.commands.output import count_of, print_json, print_table
+from twinlens.client.connect import connect
+from twinlens.client.progress import print_line, stderr_console, step_progress
+
+_PLACE = (
+    "a folder or an address on object storage (s3://…). Goes with --local; a server has its own (TWINLENS_BACKUPS)."
+)
+From = Annotated[str | None, typer.Option("--from", metavar="PLACE", help=f"Where backups are kept: {_PLACE}")]
+
+
+def backup(
+    name: Name,
+    backup_id: Annotated[
+        str, typer.Argument(metavar="[BACKUP]", help="What to call it. Default: the collection's id and the time.")
+    ] = "",
+    to: Annotated[str | None, typer.Option("--to", metavar="PLACE", help=f"Where to keep it: {_PLACE}")] = None,
+    server: Server = None,
+    local: Local = None,
+    bundle: Bundle = None,
+    as_json: AsJson = False,
+) -> None:
+    """Back a collection up: items, vectors and pictures, while it is served.
+
+    Pictures that another backup at that place holds already are not copied again. An interrupted backup is none.
+    """
+    with connect(server, local, bundle, backups=to) as client, step_progress() as shown:
+        made = client.backup_collection(name, backup_id, progress=shown)
+    if as_json:
+        print_json(made)
+    else:
+        items = count_of(made.item_count, "item", "items")
+        typer.echo(f"backed up {name} as {made.id} ({items}, {size_of(made.total_bytes)})")
+    if made.missing_image_count:
+        lost = count_of(made.missing_image_count, "picture was", "pictures were")
+        print_line(stderr_console(), f"{lost} lost or damaged already: `twinlens collections check {name}` names them")
+
+
+def restore(
+    backup_id: Annotated[str, typer.Argument(metavar="BACKUP", help="The backup's id.")],
+    name: Annotated[
+        str, typer.Argument(metavar="[NAME]", help="What to call the collection. Default: as the one backed up.")
+    ] = "",
+    from_: From = None,
+    replace: Annotated[
+        bool, typer.Option("--replace", help="Put it in the place of a collection of that id, damaged or not.")
+    ] = False,
+    server: Server = None,
+    local: Local = None,
+    bundle: Bundle = None,
+    as_json: AsJson = False,
+) -> None:
+    """Make a collection of a backup. All of it is verified before the collection appears."""
+    with connect(server, local, bundle, create=True, backups=from_) as client, step_progress() as shown:
+        made = client.restore_collection(backup_id, collection=name, replace=replace, progress=shown)
+    if as_json:
+        print_json(made)
+    else:
+        typer.echo(f"restored {made.id} from {backup_id} ({count_of(made.item_count, 'item', 'items')})")
+
+
+def backups(
+    name: Annotated[str, typer.Argument(metavar="[NAME]", help="Only those of this collection.")] = "",
+    from_: From = None,
+    server: Server = None,
+    local: Local = None,
+    bundle: Bundle = None,
+    as_json: AsJson = False,
+) -> None:
+    """List the complete backups there are."""
+    with connect(server, local, bundle, backups=from_) as client:
+        found = client.list_backups(collection=name)
+    if as_json:
+        print_json({"backups": found})
+    elif found:
+        print_table(backup_table(found))
+    else:
+        typer.echo("no backups")
