@@ -17,6 +17,7 @@ from twinlens.index.errors import (
     CollectionError,
     CollectionExists,
     CollectionNotFound,
+    CorruptCollection,
     DamagedBackup,
     EngineUnavailable,
     InvalidArgument,
@@ -37,6 +38,7 @@ class Code(StrEnum):
     RESOURCE_EXHAUSTED = "resource_exhausted"
     DEADLINE_EXCEEDED = "deadline_exceeded"
     UNAVAILABLE = "unavailable"
+    DATA_LOSS = "data_loss"
     INTERNAL = "internal"
 
 
@@ -99,6 +101,7 @@ _CODES: tuple[tuple[type[Exception], Code], ...] = (
     (SpaceMismatch, Code.FAILED_PRECONDITION),
     (EngineUnavailable, Code.FAILED_PRECONDITION),
     (DamagedBackup, Code.FAILED_PRECONDITION),
+    (CorruptCollection, Code.DATA_LOSS),
     (CollectionBusy, Code.UNAVAILABLE),
     (MergeStopped, Code.UNAVAILABLE),
 )
@@ -120,7 +123,7 @@ def as_service_error(error: Exception) -> ServiceError | None:
         if isinstance(error, kind):
             return ServiceError(code, str(error))
     if isinstance(error, CollectionError):
-        # Damage, a full disk: what exactly is for the log, which may name files.
+        # A full disk, say: what exactly is for the log, which may name files.
         return ServiceError(Code.INTERNAL, "the collection cannot be read or written; the server's log says why")
     return None
 

@@ -31,6 +31,7 @@ _STATUS = {
     Code.RESOURCE_EXHAUSTED: grpc.StatusCode.RESOURCE_EXHAUSTED,
     Code.DEADLINE_EXCEEDED: grpc.StatusCode.DEADLINE_EXCEEDED,
     Code.UNAVAILABLE: grpc.StatusCode.UNAVAILABLE,
+    Code.DATA_LOSS: grpc.StatusCode.DATA_LOSS,
     Code.INTERNAL: grpc.StatusCode.INTERNAL,
 }
 
@@ -143,7 +144,7 @@ def _failure(error: Exception, method: str, request_id: str) -> ServiceError:
     if failure is None:
         log.error("%s request %s failed", method, request_id, exc_info=error)
         return internal(request_id)
-    if failure.code is Code.INTERNAL:
+    if failure.code in {Code.INTERNAL, Code.DATA_LOSS}:
         log.error("%s request %s failed: %s", method, request_id, failure.message, exc_info=error)
     else:
         log.info("%s request %s refused: %s: %s", method, request_id, failure.code, failure.message)

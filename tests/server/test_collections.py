@@ -306,8 +306,10 @@ async def test_a_damaged_collection_can_be_deleted(served: Running, data: Path) 
     folder = data / "collections" / "photos"
     shutil.copytree(folder, data / "collections" / "damaged")
     (data / "collections" / "damaged" / "collection.db").write_bytes(b"garbage" * 1000)
-    described = served.collections.GetCollection(pb.GetCollectionRequest(collection="damaged"))
-    assert await status(described) is grpc.StatusCode.INTERNAL
+    with pytest.raises(grpc.aio.AioRpcError, match="collection damaged") as refused:
+        await served.collections.GetCollection(pb.GetCollectionRequest(collection="damaged"))
+    assert refused.value.code() is grpc.StatusCode.DATA_LOSS
+    assert str(data) not in (refused.value.details() or "")
     await served.collections.DeleteCollection(pb.DeleteCollectionRequest(collection="damaged"))
     gone = served.collections.DeleteCollection(pb.DeleteCollectionRequest(collection="damaged"))
     assert await status(gone) is grpc.StatusCode.NOT_FOUND
