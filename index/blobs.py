@@ -45,6 +45,9 @@ class BlobStore:
         self._lock = threading.Lock()
         self._keepers = 0
         self._put_off: set[str] = set()
+        self._measuring = threading.Lock()
+        self._measured: int | None = None
+        self._grown = 0  # bytes since it was opened; guarded by the lock
         with self._clear_errors("open"):
             make_folder(folder)
 
@@ -109,13 +112,28 @@ class BlobStore:
                 if self._keepers:
                     self._put_off.add(digest)
                 elif digest not in self._pins:
-                    self._path(digest).unlink(missing_ok=True)
+                    path = self._path(digest)
+                    size_bytes = path.stat().st_size
+                    path.unlink()
+                    self._grown -= size_bytes
 
     def files(self) -> Iterator[Path]:
         """Goes through all files that lie among the blobs, whatever they are."""
         with self._clear_errors("list"):
             for folder, _, names in os.walk(self._folder):
                 yield from (Path(folder, name) for name in names)
+
+    def total_bytes(self) -> int:
+        """How many bytes all blobs have. They are measured when first asked, and counted from then on."""
+        with self._measuring:
+            if self._measured is None:
+                grown = self._grown
+                sizes = 0
+                for path in self.files():
+                    with suppress(FileNotFoundError):  # removed meanwhile
+                        sizes += path.stat().st_size
+                self._measured = sizes - grown
+            return max(self._measured + self._grown, 0)
 
     def is_pinned(self, name: str) -> bool:
         """Whether somebody is about to name a blob, or may be writing it under a name for the meantime."""
@@ -162,8 +180,10 @@ class BlobStore:
                 with os.fdopen(descriptor, "wb") as file:
                     file.write(data)
             sync_all(aside.values())
-            for digest in blobs:
-                aside[digest].rename(self._path(digest))
+            for digest, data in blobs.items():
+                with self._lock:
+                    self._grown += 0 if self._path(digest).exists() else len(data)
+                    aside[digest].rename(self._path(digest))
                 del aside[digest]
         finally:
             for path in aside.values():

@@ -30,13 +30,6 @@ from twinlens.index.operations.steps import Backup, Progress
 
 
 @pytest.fixture
-def catalog(tmp_path: Path) -> Iterator[Catalog]:
-    opened = Catalog(tmp_path / "data")
-    yield opened
-    opened.close()
-
-
-@pytest.fixture
 def collection(catalog: Catalog) -> Collection:
     made = catalog.create("photos", space_id=SPACE, dimension=DIMENSION)
     made.upsert([item(number) for number in range(20)], space_id=SPACE)

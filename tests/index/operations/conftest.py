@@ -1,0 +1,16 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from twinlens.index.catalog import Catalog
+
+
+@pytest.fixture
+def catalog(tmp_path: Path) -> Iterator[Catalog]:
+    """With the engine that a catalog has by itself: operations are the same on all."""
+    opened = Catalog(tmp_path / "data")
+    yield opened
+    opened.close()
