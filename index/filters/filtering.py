@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sqlite3
+
 from twinlens.index import store
 from twinlens.index.errors import InvalidArgument
 from twinlens.index.filters import metadata_indexes
@@ -28,8 +30,7 @@ class Filtering:
         if not text.strip():
             return None
         with self._state.database.read() as connection:
-            where = condition(parse(text), metadata_indexes.listed(connection))
-            return self._state.matching.keys(connection, where, self.where(text))
+            return self._state.matching.keys(connection, self._indexed(connection, text), self.where(text))
 
     def where(self, text: str) -> Sql:
         """The condition of a filter, on whichever item; blank: all of them."""
@@ -47,7 +48,7 @@ class Filtering:
         with self._state.use(), self._state.database.read() as connection:
             if not text.strip():
                 return store.count_items(connection)
-            return store.count_items(connection, condition(parse(text), metadata_indexes.listed(connection)))
+            return store.count_items(connection, self._indexed(connection, text))
 
     def delete(self, text: str) -> int:
         """As `Collection.delete` with a filter."""
@@ -63,6 +64,9 @@ class Filtering:
                 return deleted
             deleted += len(rows)
             behind = rows[-1].key
+
+    def _indexed(self, connection: sqlite3.Connection, text: str) -> Sql:
+        return condition(parse(text), metadata_indexes.listed(connection))
 
     def _delete_some(self, where: Sql, keys: range) -> list[store.Row]:
         state = self._state
