@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import fcntl
 import os
 import shutil
@@ -10,6 +11,7 @@ import time
 import uuid
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 from twinlens.index import generations
@@ -22,6 +24,7 @@ from twinlens.index.errors import (
     CollectionError,
     CollectionExists,
     CollectionNotFound,
+    EngineUnavailable,
     InvalidArgument,
 )
 from twinlens.index.ids import check_collection_id, may_be_collection_id
@@ -36,6 +39,14 @@ from twinlens.index.state import DATABASE_FILE
 
 _ASIDE = "."  # no collection's id begins so: what is being made or removed is never seen
 _RESTORED = ".restored."  # whole and about to take its name; no other folder aside has a second dot
+
+
+@dataclass(frozen=True, slots=True)
+class DamagedCollection:
+    """One that cannot be opened, and why, on one line. It can be deleted, or replaced by a backup."""
+
+    id: str
+    reason: str
 
 
 class Catalog:
@@ -65,6 +76,7 @@ class Catalog:
         self._engines = Engines(options, SearchThreads(options.threads), factory=engine)
         self._variant = variant
         self._open: dict[str, Collection] = {}
+        self._damaged: dict[str, DamagedCollection] = {}
         self._changing = threading.Lock()
         self._closed = False
         with _clear_errors(f"the data folder {root}"):
@@ -139,15 +151,28 @@ class Catalog:
             self._check_open()
             return self._opened(id)
 
-    def list(self, *, after: str = "", limit: int = 100) -> list[Collection]:
-        """A page of collections in the order of their ids, from the one behind `after`."""
+    def list(self, *, after: str = "", limit: int = 100) -> builtins.list[Collection]:
+        """A page of collections in the order of their ids, from the one behind `after`, without those damaged."""
+        check_limit(limit)
+        sound: builtins.list[Collection] = []
+        while len(sound) < limit and (page := self.entries(after=after, limit=limit)):
+            sound += [entry for entry in page if isinstance(entry, Collection)]
+            after = page[-1].id
+        return sound[:limit]
+
+    def entries(self, *, after: str = "", limit: int = 100) -> builtins.list[Collection | DamagedCollection]:
+        """As `list`, but with those that cannot be opened. They are not tried again here, only by `get`.
+
+        Raises:
+            EngineUnavailable: the engine's package is not installed.
+        """
         check_limit(limit)
         with self._changing:
             self._check_open()
             ids = sorted(
                 path.name for path in self._folder.iterdir() if may_be_collection_id(path.name) and path.is_dir()
             )
-            return [self._opened(id_) for id_ in [id_ for id_ in ids if id_ > after][:limit]]
+            return [self._entry(id_) for id_ in [id_ for id_ in ids if id_ > after][:limit]]
 
     def delete(self, id: str) -> None:  # noqa: A002
         """Removes a collection with everything in it, also a damaged one. Calls that run on it finish first.
@@ -161,6 +186,7 @@ class Catalog:
             folder = self._folder / id
             if not folder.is_dir():
                 raise CollectionNotFound(f"there is no collection {id}")
+            self._damaged.pop(id, None)
             collection = self._open.pop(id, None)
             if collection is not None:
                 collection.close()
@@ -243,6 +269,18 @@ class Catalog:
         shutil.rmtree(old, ignore_errors=True)
         return self._opened(collection_id)
 
+    def _entry(self, collection_id: str) -> Collection | DamagedCollection:
+        """A collection, or why it cannot be opened; the caller holds the lock."""
+        if (damaged := self._damaged.get(collection_id)) is not None:
+            return damaged
+        try:
+            return self._opened(collection_id)
+        except EngineUnavailable:
+            raise
+        except CollectionError as error:
+            damaged = self._damaged[collection_id] = DamagedCollection(collection_id, str(error))
+            return damaged
+
     def _opened(self, collection_id: str) -> Collection:
         """Opens a collection or returns the one that is open; the caller holds the lock."""
         found = self._open.get(collection_id)
@@ -252,6 +290,7 @@ class Catalog:
                 raise CollectionNotFound(f"there is no collection {collection_id}")
             found = Collection(folder, collection_id, engines=self._engines, variant=self._variant)
             self._open[collection_id] = found
+            self._damaged.pop(collection_id, None)
         return found
 
     def _aside(self, collection_id: str) -> Path:

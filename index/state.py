@@ -166,9 +166,10 @@ class CollectionState:
         with self.use():
             if kind is not None:
                 asked = check_kind(kind)
-                with self.writing, self.database.write() as connection:
-                    generations.set_kind(connection, asked)
-                self.kind = asked
+                with self.writing:
+                    with self.database.write() as connection:
+                        generations.set_kind(connection, asked)
+                    self.kind = asked
             if not self.current().trees:
                 return
             done = self.merges.request()

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.items import SPACE, new_item
-from twinlens.index.catalog import Catalog
+from twinlens.index.catalog import Catalog, DamagedCollection
 from twinlens.index.errors import (
     CollectionBusy,
     CollectionError,
@@ -190,3 +190,36 @@ def test_a_damaged_collection_can_be_deleted_and_leaves_the_others_alone(tmp_pat
     catalog.delete("bad")
     assert [collection.id for collection in catalog.list()] == ["good"]
     catalog.close()
+
+
+def test_a_damaged_collection_is_listed_as_such_and_does_not_stop_the_others(tmp_path: Path) -> None:
+    with closing(Catalog(tmp_path)) as catalog:
+        for name in ("a", "b", "c"):
+            catalog.create(name, space_id=SPACE, dimension=4)
+    database = tmp_path / "collections" / "b" / "collection.db"
+    sound = database.read_bytes()
+    database.write_bytes(b"nothing that SQLite knows" * 100)
+    with closing(Catalog(tmp_path)) as catalog:
+        assert [collection.id for collection in catalog.list()] == ["a", "c"]
+        assert [collection.id for collection in catalog.list(limit=1, after="a")] == ["c"]
+        entries = catalog.entries()
+        assert [entry.id for entry in entries] == ["a", "b", "c"]
+        assert [entry.id for entry in entries if isinstance(entry, DamagedCollection)] == ["b"]
+        assert isinstance(entries[1], DamagedCollection)
+        assert entries[1].reason.startswith("collection b: its database is damaged")
+        with pytest.raises(CorruptCollection, match="collection b"):
+            catalog.get("b")
+        database.write_bytes(sound)
+        assert catalog.get("b").id == "b"
+        assert [collection.id for collection in catalog.list()] == ["a", "b", "c"]
+
+
+def test_a_damaged_collection_can_be_deleted(tmp_path: Path) -> None:
+    with closing(Catalog(tmp_path)) as catalog:
+        catalog.create("a", space_id=SPACE, dimension=4)
+    (tmp_path / "collections" / "a" / "collection.db").write_bytes(b"x" * 5000)
+    with closing(Catalog(tmp_path)) as catalog:
+        assert isinstance(catalog.entries()[0], DamagedCollection)
+        catalog.delete("a")
+        assert catalog.entries() == []
+        assert catalog.create("a", space_id=SPACE, dimension=4).id == "a"
