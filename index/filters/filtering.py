@@ -29,8 +29,11 @@ class Filtering:
         """Ascending keys of all items that match; None: every item does. Callers hold the collection open."""
         if not text.strip():
             return None
+        matching = self._state.matching
+        through = matching.now()
+        through = matching.now()
         with self._state.database.read() as connection:
-            return self._state.matching.keys(connection, self._indexed(connection, text), self.where(text))
+            return matching.keys(connection, through, self._indexed(connection, text), self.where(text))
 
     def where(self, text: str) -> Sql:
         """The condition of a filter, on whichever item; blank: all of them."""

@@ -49,16 +49,21 @@ class Matching:
                 self._known_from, dropped = self._log.popleft()
                 self._logged -= len(dropped)
 
-    def keys(self, connection: sqlite3.Connection, where: Sql, where_by_key: Sql) -> Keys:
+    def now(self) -> int:
+        """How many changes were noted: to be asked before the moment is fixed at which a connection reads."""
+        with self._lock:
+            return self._through
+
+    def keys(self, connection: sqlite3.Connection, through: int, where: Sql, where_by_key: Sql) -> Keys:
         """Ascending keys of all items that match.
 
         Args:
-            connection: For reading. What it reads must not be older than the last write that returned.
+            connection: For reading.
+            through: What `now` said before `connection` began to read: it sees all these changes, and perhaps more.
             where: The condition.
             where_by_key: The same without use of indexes, for asking about items whose keys are known.
         """
         with self._lock:
-            through = self._through
             answer = self._answers.get(where)
             changed: set[int] | None = None
             if answer is not None and answer.through >= self._known_from:

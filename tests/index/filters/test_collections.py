@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +14,7 @@ from tests.support.items import DIMENSION, SPACE, axis, new_item
 from twinlens.index.catalog import Catalog
 from twinlens.index.collection import Collection
 from twinlens.index.errors import CollectionNotFound, InvalidArgument
+from twinlens.index.filters import metadata_indexes
 from twinlens.index.filters.errors import InvalidFilter
 from twinlens.index.filters.matching import _LOGGED, Matching
 from twinlens.index.item import Modality, NewItem
@@ -160,6 +162,26 @@ def test_hits_match_while_items_change(collection: Collection) -> None:
         for thread in threads:
             thread.join()
     assert not failures
+
+
+def test_a_write_between_the_steps_of_a_search_is_found_by_the_next(
+    collection: Collection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(collection, 4)
+    search(collection, "odd = true")
+    real, writes = metadata_indexes.listed, iter(["late 1", "late 2", "late 3"])
+
+    def listed_and_written_to(connection: sqlite3.Connection) -> dict[tuple[str, ...], str]:
+        found = real(connection)  # from here on, this connection sees what there was at this moment
+        if (late := next(writes, None)) is not None:
+            collection.upsert([new_item(late, metadata={"odd": True})], space_id=SPACE)
+        return found
+
+    monkeypatch.setattr(metadata_indexes, "listed", listed_and_written_to)
+    for text in ("odd = true", "odd = true", "n != 7 OR odd = true"):
+        search(collection, text)
+    assert sorted(search(collection, "odd = true")) == ["001", "003", "late 1", "late 2", "late 3"]
+    assert len(search(collection, "n != 7 OR odd = true")) == 7
 
 
 def test_answers_are_remembered_and_only_changed_items_are_asked_about(
