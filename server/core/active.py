@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,11 +12,12 @@ from typing import TYPE_CHECKING
 from twinlens.encoders.errors import BundleError, RuntimeUnavailable
 from twinlens.encoders.find_bundle import find_bundle
 from twinlens.encoders.protocol import EncoderLike, variant_of
-from twinlens.index.catalog import Catalog
+from twinlens.index.catalog import Catalog, DamagedCollection
 from twinlens.index.collection import Collection
 from twinlens.index.durable import replace_file
 from twinlens.index.errors import CollectionError
 from twinlens.index.kinds.kind import Kind
+from twinlens.index.operations.backup_place import BackupPlace
 from twinlens.index.options import IndexOptions
 from twinlens.server.core.not_tuned import NotTuned
 from twinlens.server.core.thread_shares import thread_shares
@@ -23,6 +25,8 @@ from twinlens.server.settings import MIB, Settings
 
 if TYPE_CHECKING:
     from twinlens.server.core.tuned import Tuned
+
+log = logging.getLogger(__name__)
 
 ACTIVE_NAME = "active.json"
 
@@ -120,9 +124,11 @@ def open_catalog(data: Path, settings: Settings, variant: str) -> Catalog:
         variant: What will compute vectors for them (`Encoder.variant`); it is kept with these.
 
     Raises:
-        StartError: if another process holds the folder or it cannot be used.
+        StartError: if another process holds the folder or it cannot be used, or backups have no place.
     """
     try:
+        if settings.backups is not None:
+            BackupPlace(settings.backups)  # says what is wrong with the address
         data.mkdir(parents=True, exist_ok=True)
         return Catalog(data, options=index_options(settings), variant=variant)
     except CollectionError as error:
@@ -142,11 +148,35 @@ def index_options(settings: Settings) -> IndexOptions:
 
 
 def all_collections(catalog: Catalog) -> Iterator[Collection]:
-    """Every collection, by id."""
+    """Every collection, by id, but for damaged ones."""
     after = ""
     while page := catalog.list(after=after, limit=100):
         yield from page
         after = page[-1].id
+
+
+def name_damaged(catalog: Catalog) -> None:
+    """Logs which collections cannot be used: the others are served all the same."""
+    after = ""
+    while page := catalog.entries(after=after, limit=100):
+        for entry in page:
+            if isinstance(entry, DamagedCollection):
+                log.error(
+                    "%s; it is left out: check the disk, then restore it from a backup "
+                    "(`twinlens collections restore BACKUP --replace`) or delete it",
+                    entry.reason,
+                )
+        after = page[-1].id
+
+
+def damaged_collections(catalog: Catalog) -> dict[str, str]:
+    """Those that cannot be opened, by id, and why."""
+    damaged: dict[str, str] = {}
+    after = ""
+    while page := catalog.entries(after=after, limit=100):
+        damaged.update({entry.id: entry.reason for entry in page if isinstance(entry, DamagedCollection)})
+        after = page[-1].id
+    return damaged
 
 
 def check_spaces(catalog: Catalog, data: Path, bundle: str, space_id: str, active: Active | None) -> None:
@@ -213,6 +243,7 @@ def open_data(
     try:
         space_id = loaded.manifest.space_id
         named = f"{loaded.manifest.name}/{loaded.manifest.version}"
+        name_damaged(catalog)
         check_spaces(catalog, data, str(bundle) if bundle is not None else named, space_id, active)
         if encoder is None:
             now = Active(_resolved(bundle), space_id)

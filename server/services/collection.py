@@ -62,14 +62,13 @@ class CollectionService(collection_pb2_grpc.CollectionServiceServicer):
         del context
         size, after = page_size(request.page_size), decode_token(request.page_token)
 
-        def read() -> tuple[list[Stats], str]:
-            rows, token = cut(self._app.catalog.list(after=after, limit=size + 1), size, lambda row: row.id)
-            return [row.stats() for row in rows], token
+        def read() -> pb.ListCollectionsResponse:
+            rows, token = cut(self._app.catalog.entries(after=after, limit=size + 1), size, lambda row: row.id)
+            return pb.ListCollectionsResponse(
+                collections=[convert_collection.entry(row) for row in rows], next_page_token=token
+            )
 
-        stats, token = await self._app.io.submit(current_call().priority, read)
-        return pb.ListCollectionsResponse(
-            collections=[convert_collection.collection(entry) for entry in stats], next_page_token=token
-        )
+        return await self._app.io.submit(current_call().priority, read)
 
     async def DeleteCollection(  # noqa: N802
         self, request: pb.DeleteCollectionRequest, context: Context

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from google.protobuf.duration_pb2 import Duration
 
+from twinlens.index.catalog import DamagedCollection
+from twinlens.index.collection import Collection
+from twinlens.index.errors import CorruptCollection
 from twinlens.index.item import Modality
 from twinlens.index.kinds.kind import Kind
 from twinlens.index.operations.steps import Backup, DuplicateGroup, Finding, Progress
@@ -60,6 +63,16 @@ def collection(stats: Stats) -> pb.Collection:
         generations=[_generation(state) for state in stats.generations],
         metadata_indexes=stats.metadata_indexes,
     )
+
+
+def entry(row: Collection | DamagedCollection) -> pb.Collection:
+    """A collection as a list shows it: one that turns out to be damaged while it is asked is named as such, too."""
+    if isinstance(row, DamagedCollection):
+        return pb.Collection(id=row.id, damage=row.reason)
+    try:
+        return collection(row.stats())
+    except CorruptCollection as error:
+        return pb.Collection(id=row.id, damage=str(error))
 
 
 def _index(state: IndexState) -> pb.IndexState:

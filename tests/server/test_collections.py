@@ -208,7 +208,7 @@ async def test_an_unexpected_failure_is_internal_without_its_words(
         raise OSError("secret /path/of/the/server")
 
     with monkeypatch.context() as patch:
-        patch.setattr(served.app.catalog, "list", explode)
+        patch.setattr(served.app.catalog, "entries", explode)
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             await served.collections.ListCollections(pb.ListCollectionsRequest())
     assert caught.value.code() is grpc.StatusCode.INTERNAL
