@@ -87,6 +87,12 @@ def reindex(
         str,
         typer.Option(help="The new bundle's folder, its address (s3://…/NAME/VERSION), or NAME/VERSION in ./models."),
     ],
+    drop_old: Annotated[
+        bool,
+        typer.Option(
+            "--drop-old", help="Remove the vectors of other models at the end; there is then no quick way back."
+        ),
+    ] = False,
     json_output: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
     """Embed every item again with another model, then serve with it from now on.
@@ -102,16 +108,20 @@ def reindex(
     try:
         settings = load_settings()
         with _progress() as show:
-            report = reindex_folder(local, bundle_folder(bundle), settings, show)
+            report = reindex_folder(local, bundle_folder(bundle), settings, show, drop_old=drop_old)
     except (StartError, SettingsError) as error:
         raise click.ClickException(str(error)) from None
     for entry in report.unembeddable:
         click.echo(printable(f"{entry.collection}/{entry.id}: not embedded: {entry.reason}"), err=True)
+    for name, reason in report.damaged.items():
+        click.echo(printable(f"{name}: not moved: {reason}"), err=True)
     if json_output:
         failed = [{"collection": e.collection, "id": e.id, "reason": e.reason} for e in report.unembeddable]
-        click.echo(json.dumps({"collections": report.collections, "items": report.items, "unembeddable": failed}))
+        counts = {"collections": report.collections, "items": report.items, "dropped": report.dropped}
+        click.echo(json.dumps({**counts, "unembeddable": failed, "damaged": dict(report.damaged)}))
     else:
-        click.echo(printable(f"{report.items} items of {report.collections} collections moved to {bundle}"))
+        dropped = f"; {report.dropped} older generations dropped" if drop_old else ""
+        click.echo(printable(f"{report.items} items of {report.collections} collections moved to {bundle}{dropped}"))
 
 
 @contextmanager

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 from twinlens.encoders.protocol import EncoderLike, variant_of
 from twinlens.server.core.active import Active, StartError, load_encoder, open_catalog, write_active
 from twinlens.server.core.app import Application
-from twinlens.server.core.reindex import Progress, ReindexReport, reindex
+from twinlens.server.core.reindex import Progress, ReindexReport, drop_others, reindex
 from twinlens.server.descriptors import allow_many_files
 from twinlens.server.settings import Settings
 
@@ -21,6 +22,7 @@ def reindex_folder(
     progress: Callable[[Progress], None],
     *,
     encoder: EncoderLike | None = None,
+    drop_old: bool = False,
 ) -> ReindexReport:
     """Moves every collection of a data folder to a bundle; run it again after an interruption and it goes on.
 
@@ -32,6 +34,7 @@ def reindex_folder(
         settings: Provider and threads.
         progress: Called as items are done.
         encoder: Use this encoder instead of loading the bundle.
+        drop_old: Remove the vectors of all other encoders at the end; the way back is then to embed everything again.
 
     Raises:
         StartError: one line saying why it cannot be done.
@@ -49,7 +52,7 @@ def reindex_folder(
         try:
             report = await reindex(app, progress)
             write_active(data, Active(bundle, loaded.manifest.space_id))
-            return report
+            return replace(report, dropped=await drop_others(app)) if drop_old else report
         finally:
             await app.close()
 

@@ -179,6 +179,16 @@ def damaged_collections(catalog: Catalog) -> dict[str, str]:
     return damaged
 
 
+def damaged_collections(catalog: Catalog) -> dict[str, str]:
+    """Those that cannot be opened, by id, and why."""
+    damaged: dict[str, str] = {}
+    after = ""
+    while page := catalog.entries(after=after, limit=100):
+        damaged.update({entry.id: entry.reason for entry in page if isinstance(entry, DamagedCollection)})
+        after = page[-1].id
+    return damaged
+
+
 def check_spaces(catalog: Catalog, data: Path, bundle: str, space_id: str, active: Active | None) -> None:
     """Refuses to serve collections of one space with a bundle of another.
 

@@ -9,8 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from twinlens.index.collection import Collection
+from twinlens.index.errors import CorruptCollection
 from twinlens.index.item import Item, Modality
-from twinlens.server.core.active import StartError, all_collections
+from twinlens.server.core.active import StartError, all_collections, damaged_collections
 from twinlens.server.core.app import Application
 from twinlens.server.core.call import Call
 from twinlens.server.core.engine import Input, Picture, Text
@@ -31,7 +32,7 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class Unembeddable:
-    """An item the new encoder cannot embed; it stays stored and has no vector in the new space."""
+    """An item of which something could not be embedded: it stays stored without that vector in the new space."""
 
     collection: str
     id: str
@@ -40,17 +41,28 @@ class Unembeddable:
 
 @dataclass(frozen=True, slots=True)
 class ReindexReport:
-    """What a re-indexing did."""
+    """What a re-indexing did.
+
+    Attributes:
+        collections: How many were moved.
+        items: How many were embedded.
+        unembeddable: Items that lack a vector, and why.
+        damaged: Collections that cannot be opened, by id with the reason; they stay as they are.
+        dropped: How many generations of other encoders were removed.
+    """
 
     collections: int
     items: int
     unembeddable: Sequence[Unembeddable]
+    damaged: Mapping[str, str]
+    dropped: int = 0
 
 
 async def reindex(app: Application, progress: Callable[[Progress], None]) -> ReindexReport:
     """Embeds every item of every collection with the application's encoder and makes these vectors the active ones.
 
-    What an interrupted run embedded is kept and not embedded again. No collection flips before all are complete.
+    What an interrupted run embedded is kept and not embedded again. No collection flips before all are complete. A lost
+    original stops nothing: its item is named, as one that cannot be embedded.
 
     Raises:
         StartError: if the encoder fails on an item.
@@ -68,7 +80,18 @@ async def reindex(app: Application, progress: Callable[[Progress], None]) -> Rei
         generations.append((collection, generation))
     for collection, generation in generations:
         await app.io.submit(Priority.BULK, collection.activate, generation)
-    return ReindexReport(collections=len(behind), items=items, unembeddable=unembeddable)
+    return ReindexReport(len(behind), items, unembeddable, damaged_collections(app.catalog))
+
+
+async def drop_others(app: Application) -> int:
+    """Removes all generations that are not active, and returns how many there were."""
+    dropped = 0
+    for collection in all_collections(app.catalog):
+        for generation in await app.io.submit(Priority.BULK, collection.generations):
+            if not generation.active:
+                await app.io.submit(Priority.BULK, collection.drop_generation, generation.number)
+                dropped += 1
+    return dropped
 
 
 async def _fill(
@@ -95,16 +118,19 @@ async def _embed(
     """Vectors by item; an item that cannot be embedded gets none, which is written too, so that it counts as done."""
     inputs: list[Input] = []
     owners: list[tuple[Item, Modality]] = []
+    reasons: dict[str, str] = {}
     for item in items:
         if item.has_image and app.engine.has_image_tower:
-            inputs.append(Picture(await app.io.submit(Priority.BULK, collection.get_image, item.id)))
-            owners.append((item, Modality.IMAGE))
+            try:
+                inputs.append(Picture(await app.io.submit(Priority.BULK, collection.get_image, item.id)))
+                owners.append((item, Modality.IMAGE))
+            except CorruptCollection:
+                reasons[item.id] = "its stored picture is lost or damaged; store the item again"
         if item.caption and app.engine.has_text_tower:
             inputs.append(Text(item.caption))
             owners.append((item, Modality.TEXT))
-    outcomes = await app.engine.embed(inputs, Call(request_id="reindex", priority=Priority.BULK))
+    outcomes = await app.engine.embed(inputs, Call(request_id="reindex", priority=Priority.BULK)) if inputs else []
     vectors: dict[str, dict[Modality, NDArray[np.float32]]] = {item.id: {} for item in items}
-    reasons: dict[str, str] = {}
     for (item, modality), outcome in zip(owners, outcomes, strict=True):
         if outcome.vector is not None:
             vectors[item.id][modality] = outcome.vector
@@ -114,9 +140,14 @@ async def _embed(
                 msg = f"item {item.id!r} of collection {collection.id} could not be embedded; what was done is kept"
                 raise StartError(msg)
             reasons[item.id] = outcome.failure.message
-    unembeddable += [
-        Unembeddable(collection.id, id, reasons.get(id, "the model has no tower for it"))
-        for id, found in vectors.items()  # noqa: A001 - the id is what it is
-        if not found
-    ]
+    for item in items:
+        if not vectors[item.id]:
+            reasons.setdefault(item.id, _nothing_to_embed(item))
+    unembeddable += [Unembeddable(collection.id, item.id, reasons[item.id]) for item in items if item.id in reasons]
     return vectors
+
+
+def _nothing_to_embed(item: Item) -> str:
+    if item.has_image or item.caption:
+        return "the model has no tower for it"
+    return "it has neither picture nor caption: store it again with a vector of the new model"

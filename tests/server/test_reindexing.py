@@ -14,12 +14,13 @@ from tests.server.running import picture, run_server
 from tests.server.watched import WatchedEncoder
 from tests.support.fake_encoder import FakeEncoder
 from twinlens.encoders.bundle import read_manifest
+from twinlens.index.blobs import content_hash
 from twinlens.server.core.active import StartError, read_active
 from twinlens.server.core.reindex import Progress, ReindexReport
 from twinlens.server.local import local_server
 from twinlens.server.reindexing import reindex_folder
 from twinlens.server.settings import Settings
-from twinlens.v1 import collection_pb2, collection_pb2_grpc, search_pb2
+from twinlens.v1 import collection_pb2, collection_pb2_grpc, content_pb2, search_pb2
 
 SETTINGS = Settings()
 OLD = FakeEncoder(seed=0)
@@ -99,17 +100,94 @@ async def test_a_failing_encoder_moves_nothing_and_says_which_item(data: Path, t
         pass
 
 
+async def test_a_lost_original_stops_nothing_and_is_named(data: Path, tmp_path: Path) -> None:
+    async with run_server(data, OLD) as served:
+        await served.fill_with_colours()
+        await served.upsert(collection_pb2.NewItem(id="both", image=picture("red", 24), caption="still there"))
+    pictures = sorted((data / "collections/photos/blobs").rglob("*"))
+    lost = {content_hash(picture("red")), content_hash(picture("red", 24))}
+    for path in pictures:
+        if path.name in lost:
+            path.unlink()
+        elif path.name == content_hash(picture("cyan")):
+            path.write_bytes(b"flipped")
+    report = await _reindex(data, tmp_path / "new", FakeEncoder(seed=1), [])
+    assert {entry.id for entry in report.unembeddable} == {"red", "both", "cyan"}
+    assert all("picture is lost or damaged" in entry.reason for entry in report.unembeddable)
+    async with run_server(data, FakeEncoder(seed=1)) as served:
+        described = await served.collections.GetCollection(collection_pb2.GetCollectionRequest(collection="photos"))
+        assert (described.collection.item_count, described.collection.image_vector_count) == (9, 6)
+        reply = await served.find(search_pb2.QueryPart(text="still there"), top_k=1, modality=content_pb2.MODALITY_TEXT)
+        assert reply.results[0].hits[0].item.id == "both"
+
+
+async def test_a_damaged_collection_is_named_and_the_others_move(data: Path, tmp_path: Path) -> None:
+    await fill(data, captions=3)
+    (data / "collections/photos/collection.db").write_bytes(b"nothing of use" * 1000)
+    report = await _reindex(data, tmp_path / "new", FakeEncoder(seed=1), [])
+    assert (report.collections, report.items, list(report.damaged)) == (1, 3, ["photos"])
+
+
+@pytest.mark.parametrize("drop", [False, True])
+async def test_the_vectors_of_the_old_encoder_stay_unless_they_are_dropped(
+    data: Path, tmp_path: Path, *, drop: bool
+) -> None:
+    await fill(data, captions=3)
+    new = FakeEncoder(seed=1)
+    report = await _run(data, tmp_path / "new", new, lambda _: None, drop_old=drop)
+    assert report.dropped == (2 if drop else 0)
+    async with run_server(data, new) as served:
+        described = await served.collections.GetCollection(collection_pb2.GetCollectionRequest(collection="photos"))
+        assert len(described.collection.generations) == (1 if drop else 2)
+        reply = await served.find(search_pb2.QueryPart(text="red"), top_k=1)
+        assert reply.results[0].hits[0].item.id == "red"
+    again = await _run(data, tmp_path / "old", OLD, lambda _: None)
+    assert again.items == (11 if drop else 0), "what was kept is not embedded again"
+
+
+async def test_a_move_that_was_killed_goes_on_where_it_was(data: Path, tmp_path: Path) -> None:
+    await fill(data, captions=150)
+    done = await asyncio.to_thread(_move_until_killed, data)
+    assert read_active(data) is None
+    new = WatchedEncoder(seed=1)
+    report = await _reindex(data, tmp_path / "new", new, [])
+    assert report.items == sum(new.text_batches) == 150 - done
+    async with run_server(data, new) as served:
+        words = await served.collections.GetCollection(collection_pb2.GetCollectionRequest(collection="words"))
+        assert words.collection.text_vector_count == 150
+
+
 def test_a_missing_data_folder_is_named(tmp_path: Path) -> None:
     with pytest.raises(StartError, match="no data folder"):
         reindex_folder(tmp_path / "none", tmp_path, SETTINGS, lambda _: None, encoder=OLD)
+
+
+def _move_until_killed(data: Path) -> int:
+    """Kills a move while it embeds the second collection, and says how much of that was stored for certain."""
+    command = [sys.executable, "-m", "tests.support.reindex_until_killed", str(data)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            collection, done = line.split()
+            if collection == "words" and int(done):
+                process.kill()
+                return int(done)
+    raise AssertionError("the move ended by itself")
 
 
 async def _reindex(data: Path, bundle: Path, encoder: FakeEncoder, seen: list[Progress]) -> ReindexReport:
     return await _run(data, bundle, encoder, seen.append)
 
 
-async def _run(data: Path, bundle: Path, encoder: FakeEncoder, progress: Callable[[Progress], None]) -> ReindexReport:
-    return await asyncio.to_thread(reindex_folder, data, bundle, SETTINGS, progress, encoder=encoder)
+async def _run(
+    data: Path,
+    bundle: Path,
+    encoder: FakeEncoder,
+    progress: Callable[[Progress], None],
+    *,
+    drop_old: bool = False,
+) -> ReindexReport:
+    return await asyncio.to_thread(reindex_folder, data, bundle, SETTINGS, progress, encoder=encoder, drop_old=drop_old)
 
 
 def test_the_reindex_command_moves_a_folder_and_prints_json(data: Path, tmp_path: Path, tiny_bundle: Path) -> None:
@@ -132,7 +210,8 @@ def test_the_reindex_command_moves_a_folder_and_prints_json(data: Path, tmp_path
     ]
     result = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert result.returncode == 0, result.stderr
-    assert json.loads(result.stdout) == {"collections": 1, "items": 2, "unembeddable": []}
+    expected = {"collections": 1, "items": 2, "dropped": 0, "unembeddable": [], "damaged": {}}
+    assert json.loads(result.stdout) == expected
     assert "photos: 2 of 2" in result.stderr
     with local_server(data) as target, grpc.insecure_channel(target) as channel:  # with the bundle it moved to
         got = collection_pb2_grpc.CollectionServiceStub(channel).GetCollection(
