@@ -155,38 +155,24 @@ def all_collections(catalog: Catalog) -> Iterator[Collection]:
         after = page[-1].id
 
 
+def damaged_collections(catalog: Catalog) -> dict[str, str]:
+    """Those that cannot be opened, by id, and why."""
+    damaged: dict[str, str] = {}
+    after = ""
+    while page := catalog.entries(after=after, limit=100):
+        damaged.update({entry.id: entry.reason for entry in page if isinstance(entry, DamagedCollection)})
+        after = page[-1].id
+    return damaged
+
+
 def name_damaged(catalog: Catalog) -> None:
     """Logs which collections cannot be used: the others are served all the same."""
-    after = ""
-    while page := catalog.entries(after=after, limit=100):
-        for entry in page:
-            if isinstance(entry, DamagedCollection):
-                log.error(
-                    "%s; it is left out: check the disk, then restore it from a backup "
-                    "(`twinlens collections restore BACKUP --replace`) or delete it",
-                    entry.reason,
-                )
-        after = page[-1].id
-
-
-def damaged_collections(catalog: Catalog) -> dict[str, str]:
-    """Those that cannot be opened, by id, and why."""
-    damaged: dict[str, str] = {}
-    after = ""
-    while page := catalog.entries(after=after, limit=100):
-        damaged.update({entry.id: entry.reason for entry in page if isinstance(entry, DamagedCollection)})
-        after = page[-1].id
-    return damaged
-
-
-def damaged_collections(catalog: Catalog) -> dict[str, str]:
-    """Those that cannot be opened, by id, and why."""
-    damaged: dict[str, str] = {}
-    after = ""
-    while page := catalog.entries(after=after, limit=100):
-        damaged.update({entry.id: entry.reason for entry in page if isinstance(entry, DamagedCollection)})
-        after = page[-1].id
-    return damaged
+    for reason in damaged_collections(catalog).values():
+        log.error(
+            "%s; it is left out: check the disk, then restore it from a backup "
+            "(`twinlens collections restore BACKUP --replace`) or delete it",
+            reason,
+        )
 
 
 def check_spaces(catalog: Catalog, data: Path, bundle: str, space_id: str, active: Active | None) -> None:
