@@ -20,7 +20,7 @@ class FlatIndex:
     row into the hole, so neither costs more than the rows concerned. FAISS must not search what is being changed, hence
     a lock for many searches or one change.
 
-    FAISS picks the candidates, and they are compared again as in `best_rows`.
+    FAISS picks the candidates, and they are compared again as in `rank_rows`.
     """
 
     def __init__(self, dimension: int, *, threads: SearchThreads | None = None) -> None:
@@ -118,6 +118,11 @@ class FlatIndex:
             for i, (of_scores, of_keys) in enumerate(best):
                 scores[i], keys[i] = of_scores, of_keys
         return scores, keys
+
+    def keys(self) -> Keys:
+        """The keys it holds, ascending."""
+        with self._lock.read():
+            return np.array(sorted(self._open()), dtype=np.int64)
 
     def close(self) -> None:
         """Frees the memory."""

@@ -58,3 +58,21 @@ class SearchThreads:
             with self._changed:
                 self._used -= taken
                 self._changed.notify_all()
+
+    @contextmanager
+    def beside(self) -> Iterator[int]:
+        """Lets FAISS use as many threads as the budget has, without taking them: for long work in the background.
+
+        Searches would have to wait for its end otherwise; so the system divides the CPUs among them.
+
+        Yields:
+            How many there are.
+        """
+        limit = self.limit
+        faiss = import_faiss()
+        before = faiss.omp_get_max_threads()
+        faiss.omp_set_num_threads(limit)
+        try:
+            yield limit
+        finally:
+            faiss.omp_set_num_threads(before)

@@ -12,7 +12,7 @@ from twinlens.index.search_threads import SearchThreads
 # float32 sums in another order differ by far less than this for unit vectors, so whatever can belong to the first k by
 # the exact score is within it of the k-th by FAISS's.
 ROUNDING = 1e-5
-_SPARE = 16
+SPARE = 16
 _RERANK_ROWS = 4096
 # Rows that may be found are copied together when they are few; of more, FAISS is told which they are.
 _COPIED_SHARE = 1 / 8
@@ -22,7 +22,7 @@ Rows = NDArray[np.int64]
 Scores = NDArray[np.float32]
 
 
-def best_rows(matrix: Vectors, keys: Keys, query: NDArray[np.float32], rows: Rows, found: int) -> tuple[Scores, Keys]:
+def rank_rows(matrix: Vectors, keys: Keys, queries: Vectors, rows: Rows, found: int) -> list[tuple[Scores, Keys]]:
     """Scores candidate rows exactly and orders them.
 
     Scores are computed in float64 and rounded once. A pair of vectors therefore has one score, however many queries,
@@ -31,24 +31,32 @@ def best_rows(matrix: Vectors, keys: Keys, query: NDArray[np.float32], rows: Row
     Args:
         matrix: Unit vectors, shape (n, d).
         keys: Their keys, shape (n,).
-        query: Shape (d,).
-        rows: Candidates, no two alike, shape (c,).
+        queries: Shape (q, d).
+        rows: Candidates of each query, no two alike, shape (q, c).
         found: How many of them to return, at most c.
 
     Returns:
-        Scores in [-1, 1] and keys, both (found,), best first; ties by lower key.
+        Per query scores in [-1, 1] and keys, both (found,), best first; ties by lower key.
     """
-    wide = query.astype(np.float64)
-    exact = np.concatenate(
-        [
-            np.einsum("nd,d->n", matrix[rows[start : start + _RERANK_ROWS]].astype(np.float64), wide)
-            for start in range(0, max(len(rows), 1), _RERANK_ROWS)
-        ]
-    )
-    scores = np.clip(exact, -1.0, 1.0).astype(np.float32)
+    candidates = rows.shape[1]
+    exact = np.empty(rows.shape, dtype=np.float64)
+    width = max(1, min(candidates, _RERANK_ROWS))
+    height = _RERANK_ROWS // width
+    for top in range(0, len(queries), height):
+        wide = queries[top : top + height].astype(np.float64)
+        for left in range(0, candidates, width):
+            block = np.s_[top : top + height, left : left + width]
+            np.einsum("qcd,qd->qc", matrix[rows[block]].astype(np.float64), wide, out=exact[block])
+    scores = np.minimum(np.maximum(exact, -1.0), 1.0).astype(np.float32)
     of_rows = keys[rows]
-    order = np.lexsort((of_rows, -scores))[:found]
-    return scores[order], of_rows[order]
+    order = np.lexsort((of_rows, -scores))[:, :found]
+    lines = np.arange(len(queries))[:, np.newaxis]
+    return list(zip(scores[lines, order], of_rows[lines, order], strict=True))
+
+
+def best_rows(matrix: Vectors, keys: Keys, query: NDArray[np.float32], rows: Rows, found: int) -> tuple[Scores, Keys]:
+    """As `rank_rows`, for one query, shape (d,), and its rows, shape (c,)."""
+    return rank_rows(matrix, keys, query[np.newaxis], rows[np.newaxis], found)[0]
 
 
 def compare_all(
@@ -71,12 +79,12 @@ def compare_all(
         shown: Which rows may be found, shape (n,); None: all.
 
     Returns:
-        Per query what `best_rows` returns.
+        Per query what `rank_rows` returns.
     """
     count = len(matrix) if shown is None else int(np.count_nonzero(shown))
     if found == 0:
         return [(np.empty(0, np.float32), np.empty(0, np.int64))] * len(queries)
-    wanted = min(found + _SPARE, count)
+    wanted = min(found + SPARE, count)
     if shown is not None and count < _COPIED_SHARE * len(matrix) and count * matrix.shape[1] * 4 <= _COPIED_BYTES:
         few = np.flatnonzero(shown)
         return compare_all(matrix[few], keys[few], queries, found, threads)

@@ -6,29 +6,54 @@ import numpy as np
 from numpy.typing import NDArray
 
 from twinlens.index.errors import CollectionError, InvalidArgument, InvalidVector
-from twinlens.index.kinds.exact import compare_all
+from twinlens.index.kinds.effort import Effort
+from twinlens.index.kinds.exact import Scores, best_rows, compare_all, rank_rows
 from twinlens.index.kinds.kind import Kind
+from twinlens.index.kinds.structure import Structure
 from twinlens.index.protocol import Keys, Vectors
 from twinlens.index.search_threads import SearchThreads
 
+# While so much may be found, a filter does not thin out what is near; it is then mostly items deleted since the merge.
+_NEARLY_ALL = 0.9
+_DEEPER = 4
+
+Best = list[tuple[Scores, Keys] | None]
+
 
 class MergedVectors:
-    """A `MainIndex` over a matrix that never changes."""
+    """A `MainIndex` over a matrix that never changes.
 
-    def __init__(self, keys: Keys, matrix: Vectors, *, kind: Kind, threads: SearchThreads) -> None:
+    A structure names candidates, and these are compared again with the stored vectors. It is never asked to leave out
+    rows: how far it looks is set by how many of those near the query may be found, and where too few of the candidates
+    may, it looks deeper, until comparing with every row that may be found is no more work. So a filter costs time, not
+    hits.
+    """
+
+    def __init__(
+        self,
+        keys: Keys,
+        matrix: Vectors,
+        *,
+        threads: SearchThreads,
+        structure: tuple[Structure, Effort] | None = None,
+        structure_bytes: int = 0,
+    ) -> None:
         """Takes what is there; nothing is copied.
 
         Args:
             keys: Shape (n,), ascending.
             matrix: Unit vectors, shape (n, d), C order.
-            kind: What lies over them.
             threads: Where the threads of searches come from.
+            structure: What lies over them and how to use it; None: all are compared.
+            structure_bytes: What it takes in memory.
         """
-        self.kind = kind
+        self.kind = Kind.FLAT if structure is None else structure[0].kind
         self.dimension: int = matrix.shape[1]
         self.keys = keys
         self._matrix: Vectors | None = matrix
         self._threads = threads
+        self._structure = structure
+        self._structure_bytes = structure_bytes
 
     def search(
         self,
@@ -36,7 +61,7 @@ class MergedVectors:
         top_k: int,
         *,
         shown: NDArray[np.bool_] | None = None,
-        exact: bool = False,  # noqa: ARG002
+        exact: bool = False,
     ) -> tuple[list[NDArray[np.float32]], list[Keys]]:
         """Finds the nearest by inner product; scores are computed again in float64 from the stored vectors.
 
@@ -57,26 +82,90 @@ class MergedVectors:
             raise InvalidArgument(f"top_k is {top_k}, but must be at least 1")
         if queries.ndim != 2 or queries.shape[1] != self.dimension:
             raise InvalidVector(f"queries of shape {queries.shape} where (q, {self.dimension}) is wanted")
-        matrix = self._open()
-        found = min(top_k, len(matrix) if shown is None else int(np.count_nonzero(shown)))
-        best = compare_all(matrix, self.keys, queries, found, self._threads, shown=shown)
-        return [scores for scores, _ in best], [keys for _, keys in best]
+        matrix = self._matrix
+        structure = self._structure
+        if matrix is None:
+            raise CollectionError("this vector index is closed")
+        count = len(matrix) if shown is None else int(np.count_nonzero(shown))
+        found = min(top_k, count)
+        queries = np.ascontiguousarray(queries)
+        best: Best = [None] * len(queries)
+        if structure is not None and not exact and found > 0:
+            self._approximate(matrix, structure, queries, found, count, shown, best)
+        left = [i for i, each in enumerate(best) if each is None]
+        if left:
+            rest = queries if len(left) == len(queries) else queries[left]
+            for i, each in zip(
+                left, compare_all(matrix, self.keys, rest, found, self._threads, shown=shown), strict=True
+            ):
+                best[i] = each
+        done = [each for each in best if each is not None]
+        return [scores for scores, _ in done], [keys for _, keys in done]
 
     def vectors(self, rows: NDArray[np.int64]) -> Vectors:
         """Stored vectors, shape (len(rows), d)."""
-        return self._open()[rows]
+        if self._matrix is None:
+            raise CollectionError("this vector index is closed")
+        return self._matrix[rows]
 
     @property
     def memory_bytes(self) -> int:
         """What it keeps in memory, without files that are only mapped."""
-        return self.keys.nbytes
+        return self.keys.nbytes + self._structure_bytes
 
     def close(self) -> None:
-        """Lets go of the mapping; searches that run keep theirs."""
+        """Lets go of everything; searches that run keep theirs."""
         self._matrix = None
+        self._structure = None
 
-    def _open(self) -> Vectors:
-        matrix = self._matrix
-        if matrix is None:
-            raise CollectionError("this vector index is closed")
-        return matrix
+    def _approximate(
+        self,
+        matrix: Vectors,
+        given: tuple[Structure, Effort],
+        queries: Vectors,
+        found: int,
+        count: int,
+        shown: NDArray[np.bool_] | None,
+        best: Best,
+    ) -> None:
+        """Fills in the queries that are cheaper this way."""
+        structure, efforts = given
+        share = count / len(matrix)
+        thinned = share < _NEARLY_ALL
+        level = efforts.sure if thinned else efforts.usual
+        wanted = found
+        if shown is not None:
+            # So many of the nearest that, drawn by chance, it is rare for fewer than `found` of them to be shown.
+            wanted = int((found + (3 * found**0.5 + 4) * (1 - share)) / share) + 1
+        if thinned:
+            wanted *= 2
+        left = list(range(len(queries)))
+        while left:
+            candidates, effort = level.at(wanted)
+            if candidates >= len(matrix) or structure.cost(effort) + candidates >= count:
+                return
+            some = queries if len(left) == len(queries) else queries[left]
+            with self._threads.take(len(left)):
+                rows = structure.propose(some, candidates, effort)
+            usable = rows >= 0
+            if shown is not None:
+                usable &= shown[rows]  # row -1 is the last one; it is left out already
+            # The nearest are surely among the candidates, but not all that are just near enough to be candidates. Where
+            # the first of them are hidden, those found would be of the latter sort, and there may be better ones.
+            relied = wanted // 2 if thinned else candidates
+            enough = np.count_nonzero(usable[:, :relied], axis=1) >= found
+            if thinned:
+                enough &= rows[:, -1] >= 0  # else it has looked everywhere it was told to
+            if usable.all():
+                ranked = rank_rows(matrix, self.keys, some, rows, candidates)
+            else:
+                ranked = [
+                    best_rows(matrix, self.keys, query, of_query[kept], int(np.count_nonzero(kept)))
+                    for query, of_query, kept in zip(some, rows, usable, strict=True)
+                ]
+            for i, sure, (scores, keys) in zip(left, enough.tolist(), ranked, strict=True):
+                # Where the last one compared ties with the last one found, others that tie may not be candidates.
+                if sure and (len(keys) == found or scores[-1] < scores[found - 1]):
+                    best[i] = scores[:found], keys[:found]
+            left = [i for i in left if best[i] is None]
+            wanted *= _DEEPER

@@ -18,6 +18,9 @@ import numpy as np
 
 from twinlens.index.durable import sync, sync_all
 from twinlens.index.errors import DamagedSegment, MergeStopped
+from twinlens.index.kinds.build import build_structure
+from twinlens.index.kinds.effort import kept_effort, measure_effort
+from twinlens.index.kinds.faiss_structure import read_structure
 from twinlens.index.kinds.kind import Kind
 from twinlens.index.kinds.main_index import MainIndex
 from twinlens.index.kinds.mapped import map_vectors
@@ -28,6 +31,7 @@ from twinlens.index.search_threads import SearchThreads
 
 _KEYS = "keys.npy"
 _VECTORS = "vectors.f32"
+_STRUCTURE = "index.faiss"
 _PIECE_BYTES = 1 << 22
 
 
@@ -37,7 +41,7 @@ def write_segment(
     *,
     dimension: int,
     kind: Kind,
-    threads: SearchThreads,  # noqa: ARG001
+    threads: SearchThreads,
     stop: Callable[[], bool] = lambda: False,
 ) -> None:
     """Writes a segment aside and gives it its name once all of it is on disk.
@@ -63,14 +67,22 @@ def write_segment(
         aside.mkdir()
         keys = _write_vectors(aside / _VECTORS, chunks, dimension, stop)
         _write_keys(aside / _KEYS, keys)
-        names = (_KEYS, _VECTORS)
+        names = [_KEYS, _VECTORS]
+        matrix = map_vectors(aside / _VECTORS, len(keys), dimension)
+        structure = build_structure(kind, matrix, threads, stop)
+        parameters: dict[str, int] = {}
+        if structure is not None:
+            names.append(_STRUCTURE)
+            structure.save(aside / _STRUCTURE)
+            with threads.beside():
+                parameters = structure.parameters | measure_effort(structure, matrix, stop).parameters()
         write_manifest(
             aside,
             SegmentManifest(
-                kind=Kind.FLAT,
+                kind=Kind.FLAT if structure is None else structure.kind,
                 count=len(keys),
                 dimension=dimension,
-                parameters={},
+                parameters=parameters,
                 files={name: _size_and_checksum(aside / name) for name in names},
             ),
         )
@@ -97,10 +109,27 @@ def open_segment(folder: Path, *, threads: SearchThreads) -> MainIndex:
             raise DamagedSegment(f"{folder.name}/{name}: {found[0]} bytes instead of {size}")
         if found[1] != checksum:
             raise DamagedSegment(f"{folder.name}/{name}: its content has changed")
-    if not {_KEYS, _VECTORS} <= manifest.files.keys():
-        raise DamagedSegment(f"{folder.name}: its list of files lacks {_KEYS} or {_VECTORS}")
+    wanted = {_KEYS, _VECTORS} if manifest.kind is Kind.FLAT else {_KEYS, _VECTORS, _STRUCTURE}
+    if manifest.files.keys() != wanted:
+        raise DamagedSegment(f"{folder.name}: it lists {', '.join(manifest.files)} instead of {', '.join(wanted)}")
     keys = _load_keys(folder, manifest)
-    return MergedVectors(keys, _map(folder, manifest), kind=manifest.kind, threads=threads)
+    matrix = _map(folder, manifest)
+    if manifest.kind is Kind.FLAT:
+        return MergedVectors(keys, matrix, threads=threads)
+    try:
+        structure = read_structure(folder / _STRUCTURE, manifest.kind, dict(manifest.parameters))
+        effort = kept_effort(manifest.parameters)
+    except (RuntimeError, KeyError) as error:
+        raise DamagedSegment(f"{folder.name}/{_STRUCTURE}: not what its parameters say") from error
+    if structure.count != manifest.count or structure.dimension != manifest.dimension:
+        raise DamagedSegment(f"{folder.name}/{_STRUCTURE}: of other vectors")
+    return MergedVectors(
+        keys,
+        matrix,
+        threads=threads,
+        structure=(structure, effort),
+        structure_bytes=manifest.files[_STRUCTURE][0],
+    )
 
 
 def _write_vectors(

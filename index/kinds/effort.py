@@ -1,0 +1,167 @@
+"""How thoroughly to search so that enough of the nearest are found, measured when a structure is built."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from twinlens.index.errors import MergeStopped
+from twinlens.index.faiss_library import import_faiss
+from twinlens.index.kinds.exact import Rows
+from twinlens.index.kinds.sample import sample_rows
+from twinlens.index.kinds.structure import Structure
+from twinlens.index.protocol import Vectors
+
+_DEPTHS = (10, 100, 1000)
+_QUERIES = 128
+_QUERIES_AT_ONCE = 16
+_SPARE = 6
+_CANDIDATES_A_HIT = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
+_MOST_CANDIDATES = 4000
+# Of what is thorough enough for the candidates, this share of the rest may be lost by comparing too few of them again.
+_LOST_TO_CODES = 0.25
+_THOROUGH = 128
+_USUAL_RECALL = 0.975
+_SURE_RECALL = 0.995
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """What to do for the nearest 10, 100 and 1000; between and beyond, in proportion.
+
+    Attributes:
+        candidates: How many to compare again.
+        efforts: See `Structure.steps`.
+    """
+
+    candidates: tuple[int, ...]
+    efforts: tuple[int, ...]
+
+    def at(self, wanted: int) -> tuple[int, int]:
+        """Candidates and effort for the nearest `wanted`."""
+        return max(_in_proportion(self.candidates, wanted), wanted), _in_proportion(self.efforts, wanted)
+
+
+@dataclass(frozen=True, slots=True)
+class Effort:
+    """Two levels.
+
+    Attributes:
+        usual: Finds 97.5 % of the nearest.
+        sure: Finds 99.5 %; for filters, which leave few of what is found.
+    """
+
+    usual: Level
+    sure: Level
+
+    def parameters(self) -> dict[str, int]:
+        """As they are kept with a segment."""
+        return {
+            f"{name}_{field}_{depth}": value
+            for name, level in (("usual", self.usual), ("sure", self.sure))
+            for field, values in (("candidates", level.candidates), ("effort", level.efforts))
+            for depth, value in zip(_DEPTHS, values, strict=True)
+        }
+
+
+def kept_effort(parameters: Mapping[str, int]) -> Effort:
+    """What `Effort.parameters` gave.
+
+    Raises:
+        KeyError: something is missing.
+    """
+
+    def values(name: str) -> tuple[int, ...]:
+        return tuple(parameters[f"{name}_{depth}"] for depth in _DEPTHS)
+
+    def level(name: str) -> Level:
+        return Level(values(f"{name}_candidates"), values(f"{name}_effort"))
+
+    return Effort(level("usual"), level("sure"))
+
+
+def measure_effort(structure: Structure, matrix: Vectors, stop: Callable[[], bool]) -> Effort:
+    """Tries efforts on queries drawn near stored vectors until enough is found.
+
+    Args:
+        structure: Built over `matrix`.
+        matrix: Unit vectors, shape (n, d).
+        stop: Asked often; True ends it.
+
+    Raises:
+        MergeStopped: `stop` said so.
+    """
+    queries = _queries_near(matrix, stop)
+    nearest = _nearest(matrix, queries, min(_DEPTHS[-1], len(matrix) // 2), stop)
+    levels = []
+    for recall in (_USUAL_RECALL, _SURE_RECALL):
+        pairs = [_enough(structure, queries, nearest[:, :depth], recall, stop) for depth in _DEPTHS]
+        levels.append(Level(tuple(pair[0] for pair in pairs), tuple(pair[1] for pair in pairs)))
+    return Effort(*levels)
+
+
+def _enough(
+    structure: Structure, queries: Vectors, nearest: Rows, recall: float, stop: Callable[[], bool]
+) -> tuple[int, int]:
+    """The fewest candidates and then the least effort that find this share of the nearest."""
+    depth = nearest.shape[1]
+    sizes = [depth * each + _SPARE for each in _CANDIDATES_A_HIT if depth * each <= _MOST_CANDIDATES]
+    found = _share_found(structure.propose(queries, sizes[-1], _THOROUGH), nearest)
+    least = (1 - (1 - recall) * _LOST_TO_CODES) * found[-1]
+    candidates = next(size for size in sizes if found[size - 1] >= least)
+    for effort in structure.steps:
+        if stop():
+            raise MergeStopped("merging was stopped")
+        if _share_found(structure.propose(queries, candidates, effort), nearest)[-1] >= recall:
+            break
+    return candidates, effort
+
+
+def _share_found(rows: Rows, nearest: Rows) -> NDArray[np.float64]:
+    """Which share of the nearest is among the first 1, 2, … proposed, shape (c,)."""
+    hits = [np.isin(proposed, best) for proposed, best in zip(rows, nearest, strict=True)]
+    return np.asarray(np.cumsum(np.mean(hits, axis=0)) / nearest.shape[1])
+
+
+def _queries_near(matrix: Vectors, stop: Callable[[], bool]) -> Vectors:
+    """Points beside stored vectors, shifted by what distinguishes two of their neighbours.
+
+    A stored vector is easier to find than a new one, since the structure was built around it. Shifted ones are a little
+    harder than new ones, so that what is chosen by them is on the safe side.
+    """
+    generator = np.random.default_rng(1)
+    rows = sample_rows(len(matrix), _QUERIES)
+    middle = matrix[rows]
+    neighbours = _nearest(matrix, middle, min(50, len(matrix)), stop)
+    lines = np.arange(len(rows))
+    one, other = (neighbours[lines, generator.integers(neighbours.shape[1], size=len(rows))] for _ in range(2))
+    shifted = middle + np.float32(0.7) * (matrix[one] - matrix[other])
+    norms = np.linalg.norm(shifted, axis=1, keepdims=True)
+    unit: NDArray[np.float32] = np.where(norms > 0, shifted / np.maximum(norms, 1e-12), middle).astype(np.float32)
+    return np.ascontiguousarray(unit)
+
+
+def _nearest(matrix: Vectors, queries: Vectors, wanted: int, stop: Callable[[], bool]) -> Rows:
+    """Rows of the nearest by comparing with all, shape (q, wanted)."""
+    faiss = import_faiss()
+    parts = []
+    for start in range(0, len(queries), _QUERIES_AT_ONCE):
+        if stop():
+            raise MergeStopped("merging was stopped")
+        parts.append(
+            faiss.knn(queries[start : start + _QUERIES_AT_ONCE], matrix, wanted, faiss.METRIC_INNER_PRODUCT)[1]
+        )
+    return np.concatenate(parts)
+
+
+def _in_proportion(at: tuple[int, ...], wanted: int) -> int:
+    """On the line through the values for the two depths around; beyond the last as many times its value."""
+    if wanted >= _DEPTHS[-1]:
+        return -(-at[-1] * wanted // _DEPTHS[-1])
+    right = 1 if wanted < _DEPTHS[1] else 2
+    low, high = _DEPTHS[right - 1 : right + 1]
+    part = max(wanted - low, 0)
+    return at[right - 1] + -(-(at[right] - at[right - 1]) * part // (high - low))
