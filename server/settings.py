@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Literal, Self
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, SecretStr, ValidationError, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, TomlConfigSettingsSource
 
 MIB = 2**20
@@ -49,6 +49,10 @@ class Settings(BaseSettings):
     io_threads: int = Field(default=4, ge=1, le=64)
     # Of long operations on collections (checks, backups, exports …) running at a time.
     max_operations: int = Field(default=4, ge=1, le=64)
+    # What searches: "faiss", or "milvus:URI" of a server (http://HOST:PORT) or of a Milvus Lite file that ends in .db.
+    index: str = "faiss"
+    # What a Milvus server asks for, if anything.
+    milvus_token: SecretStr = SecretStr("")
     # Of collections that are created without saying so.
     index_kind: Literal["auto", "flat", "hnsw", "ivf_flat", "ivf_pq"] = "auto"
     # What the index of one collection may take before `auto` chooses a smaller kind; 0 means half of the machine's

@@ -15,7 +15,8 @@ from twinlens.encoders.protocol import EncoderLike, variant_of
 from twinlens.index.catalog import Catalog, DamagedCollection
 from twinlens.index.collection import Collection
 from twinlens.index.durable import replace_file
-from twinlens.index.errors import CollectionError
+from twinlens.index.engines import EngineFactory
+from twinlens.index.errors import CollectionError, InvalidArgument
 from twinlens.index.kinds.kind import Kind
 from twinlens.index.operations.backup_place import BackupPlace
 from twinlens.index.options import IndexOptions
@@ -130,7 +131,7 @@ def open_catalog(data: Path, settings: Settings, variant: str) -> Catalog:
         if settings.backups is not None:
             BackupPlace(settings.backups)  # says what is wrong with the address
         data.mkdir(parents=True, exist_ok=True)
-        return Catalog(data, options=index_options(settings), variant=variant)
+        return Catalog(data, options=index_options(settings), engine=index_engine(settings), variant=variant)
     except CollectionError as error:
         raise StartError(str(error)) from None
     except OSError as error:
@@ -145,6 +146,21 @@ def index_options(settings: Settings) -> IndexOptions:
         kind=Kind(settings.index_kind),
         memory_bytes=settings.index_memory_mib * MIB or None,
     )
+
+
+def index_engine(settings: Settings) -> EngineFactory | None:
+    """What searches in place of FAISS; None: nothing does.
+
+    Raises:
+        CollectionError: the address is not one.
+    """
+    if settings.index == "faiss":
+        return None
+    if not settings.index.startswith("milvus:"):
+        raise InvalidArgument(f"setting index: it is faiss or milvus:URI, not {settings.index!r}")
+    from twinlens.index.milvus.engine import MilvusEngine  # noqa: PLC0415 - brings a client of its own
+
+    return MilvusEngine(settings.index, token=settings.milvus_token.get_secret_value(), kind=Kind(settings.index_kind))
 
 
 def all_collections(catalog: Catalog) -> Iterator[Collection]:
