@@ -13,7 +13,8 @@ MAX_CHARACTERS = 16_384
 MAX_DEPTH = 32  # of parentheses
 MAX_PARTS = 1_000  # comparisons, and the names in their paths: what the database is asked grows with them
 
-_QUOTED_OR_BRACKET = re.compile(r""""(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|[()]""", re.DOTALL)
+# A quote that is never closed reaches to the end: otherwise each one after it would be tried, too.
+_QUOTED_OR_BRACKET = re.compile(r""""(?:[^"\\]|\\.)*(?:"|\\?\Z)|'(?:[^'\\]|\\.)*(?:'|\\?\Z)|[()]""", re.DOTALL)
 
 
 @lru_cache(maxsize=256)

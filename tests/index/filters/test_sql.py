@@ -189,6 +189,26 @@ def test_what_filters_mean(text: str, ids: list[str]) -> None:
     assert agreed(PHOTOS, text) == ids
 
 
+@pytest.mark.parametrize(
+    ("pattern", "ids"),
+    [
+        ("*é", ["aé"]),
+        ("é*", ["éa", "é😀a"]),
+        ("*é*", ["aé", "aéa", "éa", "é😀a"]),
+        ("*😀a", ["é😀a"]),
+        ("*A*", []),
+        ("*%*", ["%_"]),
+        ("*_", ["%_"]),
+        ("*", ["%_", "aé", "aéa", "éa", "é😀a"]),
+    ],
+)
+def test_wildcards_stand_for_any_characters_and_for_nothing_else(pattern: str, ids: list[str]) -> None:
+    texts = ["%_", "aé", "aéa", "éa", "é😀a"]
+    items = [stored(text, {"t": text, "list": [text]}, caption=text) for text in texts]
+    for field in ("metadata.t =", "metadata.t:", "metadata.list:", "id =", "caption ="):
+        assert agreed(items, f'{field} "{pattern}"') == ids, field
+
+
 def test_times_in_metadata_are_compared_as_times() -> None:
     items = [
         stored("paris", {"taken": "2024-05-01T12:00:00+02:00"}),

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from twinlens.index.filters.ast import (
     And,
@@ -175,3 +177,48 @@ def test_the_longest_and_deepest_filters_are_read() -> None:
     assert isinstance(deep, Not)
     assert isinstance(parse(" OR ".join(["a = 1"] * (MAX_PARTS // 2))), Or)
     assert parse('a = ")((("') == has("a", Text(")((("))
+
+
+_PIECES = [
+    "a",
+    "AND",
+    "OR",
+    "NOT",
+    "-",
+    "(",
+    ")",
+    "=",
+    "!=",
+    "<",
+    ":",
+    "*",
+    '"',
+    "'",
+    "\\",
+    ".",
+    ",",
+    "1",
+    "true",
+    " ",
+    "\n",
+    "é",
+    "id",
+    "\0",
+]
+
+
+def refusal(text: str) -> InvalidFilter | None:
+    try:
+        parse(text)
+    except InvalidFilter as refused:
+        return refused
+    return None
+
+
+@settings(max_examples=500)
+@given(st.lists(st.sampled_from(_PIECES) | st.characters(), max_size=20).map("".join))
+def test_whatever_is_written_is_read_or_refused_within_itself(text: str) -> None:
+    refused = refusal(text)
+    if refused is not None:
+        assert 1 <= refused.column <= len(text) + 1
+        assert str(refused).isprintable()
