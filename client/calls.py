@@ -330,7 +330,7 @@ def delete_items(collection: str, ids: Iterable[str], filter: str = "") -> Plan[
         if list(several(ids, "ids")):
             raise invalid("items are deleted by ids or by a filter, not by both")
         by_filter = collection_pb2.DeleteItemsRequest(collection=collection, filter=check_text(filter, "the filter"))
-        answer: collection_pb2.DeleteItemsResponse = yield Call("collection", "DeleteItems", by_filter, True)
+        answer: collection_pb2.DeleteItemsResponse = yield Call("collection", "DeleteItems", by_filter, True, True)
         return answer.deleted_count
     deleted = 0
     checked = (check_text(each, "an item's id") for each in several(ids, "ids"))

@@ -153,10 +153,10 @@ class CollectionService(collection_pb2_grpc.CollectionServiceServicer):
             raise invalid_argument(f"a request has 1 to {MAX_IDS} ids, not {len(request.ids)}, or a filter")
         collection = await self._collection(request.collection)
 
-        def delete() -> int:
-            return collection.delete(filter=request.filter) if request.filter else collection.delete(list(request.ids))
-
-        deleted = await self._app.io.submit(current_call().priority, delete)
+        if request.filter:  # perhaps most of a large collection
+            deleted = await self._app.operations.run(lambda: collection.delete(filter=request.filter))
+        else:
+            deleted = await self._app.io.submit(current_call().priority, collection.delete, list(request.ids))
         return pb.DeleteItemsResponse(deleted_count=deleted)
 
     async def _collection(self, id: str) -> Collection:  # noqa: A002 - the id is what it is
