@@ -10,7 +10,7 @@ from twinlens.index.durable import make_folder
 from twinlens.index.errors import CollectionError, DamagedSegment, MergeStopped
 from twinlens.index.generations import Generation, LoadedGeneration
 from twinlens.index.item import Modality
-from twinlens.index.kinds.auto import LEAST_ROWS, choose_kind
+from twinlens.index.kinds import auto
 from twinlens.index.kinds.kind import Kind
 from twinlens.index.kinds.segment import write_segment
 from twinlens.index.tree.catch_up import catch_up
@@ -69,9 +69,9 @@ def merge_tree(state: CollectionState, loaded: LoadedGeneration, modality: Modal
 
 def segment_kind(state: CollectionState, count: int, dimension: int) -> Kind:
     """Which kind so many vectors of a collection get; never `auto`."""
-    if count < LEAST_ROWS:
+    if count < auto.LEAST_ROWS:
         return Kind.FLAT  # as `write_segment` does it, so that nothing seems to wait for a merge to another kind
-    return choose_kind(state.kind, count, dimension, state.engines.options.memory_bytes)
+    return auto.choose_kind(state.kind, count, dimension, state.engines.options.memory_bytes)
 
 
 def build_segment(state: CollectionState, generation: Generation, modality: Modality, kind: Kind) -> SegmentRow:

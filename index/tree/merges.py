@@ -6,7 +6,6 @@ import logging
 import threading
 import time
 from concurrent.futures import Future
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from twinlens.index.errors import CollectionError, CollectionNotFound, MergeStopped
@@ -103,13 +102,14 @@ class Merges:
         if numbers is None:
             return None
         kind = segment_kind(self._state, len(tree), tree.dimension)
-        outgrown = numbers.merged > 0 and kind not in {tree.kind, tree.asked}
+        outgrown = numbers.merged > 0 and kind not in {numbers.kind, tree.asked}
         ended_s = tree.merge_ended_s
         return wait_s(
-            replace(numbers, outgrown=outgrown),
+            numbers,
             self._state.engines.options.least_merged,
             since_s=float("inf") if ended_s is None else now_s - ended_s,
             took_s=tree.last_merge.took_s,
+            outgrown=outgrown,
         )
 
     def _take_requests(self) -> list[Future[None]]:

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from twinlens.index.kinds.kind import Kind
+
 LARGE_SHARE = 0.25
 """Pending or hidden vectors per merged one from which a merge does not wait."""
 
@@ -35,17 +37,19 @@ class Numbers:
         pending: Vectors written since.
         hidden: Merged vectors replaced or deleted since.
         entries: Changes since.
-        outgrown: The merged vectors should have another kind by now.
+        kind: What lies over the merged vectors.
     """
 
     merged: int
     pending: int
     hidden: int
     entries: int
-    outgrown: bool = False
+    kind: Kind = Kind.FLAT
 
 
-def wait_s(numbers: Numbers, least_merged: int, *, since_s: float, took_s: float) -> float | None:
+def wait_s(
+    numbers: Numbers, least_merged: int, *, since_s: float, took_s: float, outgrown: bool = False
+) -> float | None:
     """How long to wait until the next merge.
 
     Args:
@@ -53,6 +57,7 @@ def wait_s(numbers: Numbers, least_merged: int, *, since_s: float, took_s: float
         least_merged: `IndexOptions.least_merged`.
         since_s: How long ago the last merge ended.
         took_s: How long that one took.
+        outgrown: The merged vectors should have another kind by now.
 
     Returns:
         Seconds, 0 for at once; None while there is nothing to merge.
@@ -64,7 +69,7 @@ def wait_s(numbers: Numbers, least_merged: int, *, since_s: float, took_s: float
         return 0.0
     if numbers.entries >= max(LEAST_LOGGED, LOG_FACTOR * numbers.merged):
         return 0.0
-    if changed >= least_merged or numbers.outgrown:
+    if changed >= least_merged or outgrown:
         return max(0.0, REST_FACTOR * took_s - since_s)
     return None
 

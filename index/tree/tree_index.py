@@ -148,7 +148,10 @@ class TreeIndex:
     def numbers(self) -> Numbers | None:
         """What decides when it is merged; None once closed."""
         view = self._view
-        return None if view is None else Numbers(view.merged, len(view.delta), view.hidden, self.entries)
+        if view is None:
+            return None
+        kind = Kind.FLAT if view.main is None else view.main.kind
+        return Numbers(view.merged, len(view.delta), view.hidden, self.entries, kind)
 
     def new_view(self, main: MainIndex | None) -> View:
         """A view with nothing fresh in it, to be filled and then swapped in."""
