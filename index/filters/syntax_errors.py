@@ -36,7 +36,7 @@ def _wanted(accepted: frozenset[str], rest: str, before: list[str]) -> str:
         for each in (word, *rest.split()[:1]):
             if each in {"and", "or", "not"}:
                 return f"a comparison ({each.upper()} is written in capitals)"
-        after = word if word[-1:] in _QUOTES else shown(word)
+        after = shown(word.strip("\"'"))
         return f"{_COMPARATORS} after {after} (values of several words need quotes)"
     if accepted & {"AND", "CLOSE", "$END"}:
         if rest.startswith(")"):

@@ -88,7 +88,7 @@ _filters = st.recursive(
 )
 
 
-@settings(max_examples=150)
+@settings(max_examples=100)
 @given(st.lists(_metadata, min_size=1, max_size=5), st.lists(_filters, min_size=1, max_size=5))
 def test_database_and_python_agree(metadata: list[dict[str, Any]], filters: list[str]) -> None:
     items = _items(metadata)
