@@ -153,6 +153,13 @@ def set_active(connection: sqlite3.Connection, number: int) -> None:
     connection.execute("UPDATE collection SET active_generation = ?", (number,))
 
 
+def empty_generation(connection: sqlite3.Connection, number: int, keys: range) -> None:
+    """Makes items of a range of keys missing in a generation, and removes their vectors there."""
+    bounds = (number, keys.start, keys.stop)
+    connection.execute("DELETE FROM vectors WHERE generation = ? AND item >= ? AND item < ?", bounds)
+    connection.execute("DELETE FROM embedded WHERE generation = ? AND item >= ? AND item < ?", bounds)
+
+
 def delete_generation(connection: sqlite3.Connection, number: int) -> None:
     """Removes a generation and its vectors."""
     connection.execute("DELETE FROM vectors WHERE generation = ?", (number,))

@@ -22,6 +22,7 @@ from twinlens.index.tree.segment_rows import forget_others
 from twinlens.index.tree.tidy import discard_folder
 
 _ALL_KEYS = 2**63 - 1
+_DROPPED_AT_ONCE = 4096
 
 
 class Refill:
@@ -105,13 +106,21 @@ class Refill:
 
     def drop(self, generation: int) -> None:
         """As `Collection.drop_generation`."""
-        with self._state.use(), self._state.writing:
-            if self._state.current_while_writing().generation.number == generation:
-                raise InvalidArgument(f"generation {generation} of {self._state.name} is active and cannot be dropped")
-            with self._state.database.write() as connection:
-                generations.find_generation(connection, generation, self._state.name)
-                generations.delete_generation(connection, generation)
-            self._fills.pop(generation, None)
+        state = self._state
+        with state.use(), self._activating:
+            with state.database.read() as connection:
+                generations.find_generation(connection, generation, state.name)
+                last = store.last_key(connection)
+            if state.current().generation.number == generation:
+                raise InvalidArgument(f"generation {generation} of {state.name} is active and cannot be dropped")
+            # Piece by piece, so that writers need not wait for all of it. What a crash leaves misses some items.
+            for first in range(0, last + 1, _DROPPED_AT_ONCE):
+                with state.writing, state.database.write() as connection:
+                    generations.empty_generation(connection, generation, range(first, first + _DROPPED_AT_ONCE))
+            with state.writing:
+                with state.database.write() as connection:
+                    generations.delete_generation(connection, generation)
+                self._fills.pop(generation, None)
 
     def _complete(self, generation: int) -> Generation:
         """The generation of that number, which must not miss items."""

@@ -152,9 +152,7 @@ def item_by_id(connection: sqlite3.Connection, item_id: str, name: str) -> Item 
     return None if row is None else _item(row, name)
 
 
-def page_of_items(
-    connection: sqlite3.Connection, after: str, limit: int, name: str, where: Sql = ALL
-) -> list[Item]:
+def page_of_items(connection: sqlite3.Connection, after: str, limit: int, name: str, where: Sql = ALL) -> list[Item]:
     """Items that meet a condition in the order of their ids, from the one behind `after`."""
     rows = connection.execute(
         f"SELECT {_COLUMNS} FROM items WHERE id > ? AND {where.text} ORDER BY id LIMIT ?",  # noqa: S608 - see above

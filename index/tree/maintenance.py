@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import logging
+import os
+import sys
 import threading
 import time
+from contextlib import suppress
 from typing import Protocol
 
 log = logging.getLogger(__name__)
+
+_NICENESS = 10
 
 
 class BackgroundWork(Protocol):
@@ -62,6 +67,7 @@ class Maintenance:
             thread.join()
 
     def _run(self) -> None:
+        _yield_to_searches()
         while (work := self._next()) is not None:
             try:
                 work.run()
@@ -85,3 +91,13 @@ class Maintenance:
                     soonest = wait_s if soonest is None else min(soonest, wait_s)
                 self._changed.wait(soonest)
             return None
+
+
+def _yield_to_searches() -> None:
+    """Lets the kernel prefer other threads to the calling one and to those that FAISS starts for it.
+
+    Only Linux has a priority for each thread.
+    """
+    if sys.platform == "linux":
+        with suppress(OSError):
+            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICENESS)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Callable
 from pathlib import Path
 
@@ -7,11 +8,11 @@ import numpy as np
 import pytest
 
 from tests.support.items import SPACE, axis, new_item
+from twinlens.index import generations, refill
 from twinlens.index.catalog import Catalog
 from twinlens.index.collection import Collection
 from twinlens.index.errors import InvalidArgument, InvalidVector, SpaceMismatch
 from twinlens.index.item import Item, Modality
-from twinlens.index.protocol import VectorIndex
 
 NEW = "space-two"
 
@@ -60,22 +61,22 @@ def test_a_generation_is_not_activated_while_items_are_missing(collection: Colle
 
 def test_filling_goes_on_where_it_stopped_after_a_restart(
     tmp_path: Path,
-    engine: Callable[[int], VectorIndex],
+    open_catalog: Callable[[Path], Catalog],
 ) -> None:
-    catalog = Catalog(tmp_path, engine=engine)
+    catalog = open_catalog(tmp_path)
     collection = catalog.create("photos", space_id=SPACE, dimension=8)
     store(collection, "a", "b", "c")
     generation = collection.begin_generation(space_id=NEW, dimension=4)
     collection.write_vectors(generation, {"b": {Modality.TEXT: np.ones(4)}})
     catalog.close()
-    catalog = Catalog(tmp_path, engine=engine)
+    catalog = open_catalog(tmp_path)
     collection = catalog.get("photos")
     assert collection.begin_generation(space_id=NEW, dimension=4) == generation
     assert names(collection.missing(generation, limit=10)) == ["a", "c"]
     fill(collection, generation)
     collection.activate(generation)
     catalog.close()
-    catalog = Catalog(tmp_path, engine=engine)
+    catalog = open_catalog(tmp_path)
     assert catalog.get("photos").space_id == NEW
     assert catalog.get("photos").stats().text_vectors == 3
     catalog.close()
@@ -180,6 +181,29 @@ def test_a_dropped_generation_is_gone_but_never_the_active_one(collection: Colle
     again = collection.begin_generation(space_id=NEW, dimension=4)
     assert again > generation
     assert names(collection.missing(again, limit=5)) == ["a"]
+
+
+def test_a_generation_is_dropped_in_pieces_between_which_others_write(
+    collection: Collection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(refill, "_DROPPED_AT_ONCE", 2)
+    store(collection, *"abcdefg")
+    generation = collection.begin_generation(space_id=NEW, dimension=4)
+    fill(collection, generation)
+    pieces: list[int] = []
+    empty = generations.empty_generation
+
+    def emptied(connection: sqlite3.Connection, number: int, keys: range) -> None:
+        empty(connection, number, keys)
+        pieces.append(collection.count())
+
+    monkeypatch.setattr(generations, "empty_generation", emptied)
+    collection.drop_generation(generation)
+    assert pieces == [7] * 4
+    assert [state.number for state in collection.generations()] == [1]
+    with pytest.raises(InvalidArgument, match="has no generation 2"):
+        collection.missing(generation, limit=1)
+    assert collection.begin_generation(space_id=NEW, dimension=5) == 3
 
 
 @pytest.mark.parametrize("dimension", [0, -1])

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import os
+import sys
 import threading
 from contextlib import closing
 
@@ -111,3 +113,18 @@ def test_closing_ends_the_thread_and_nothing_runs_after() -> None:
     maintenance.wake()
     assert work.ran == 0
     assert not any(thread.name == "index maintenance" for thread in threading.enumerate())
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has a priority for each thread")
+def test_searches_come_before_what_is_done_in_the_background() -> None:
+    class Asking(Work):
+        def run(self) -> None:
+            self.niceness = os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
+            super().run()
+
+    with closing(Maintenance()) as maintenance:
+        work = Asking()
+        work.permits = 1
+        maintenance.watch(work)
+        assert work.done.acquire(timeout=30)
+    assert work.niceness > os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
