@@ -22,6 +22,7 @@ from hypothesis.stateful import (
 )
 from numpy.typing import NDArray
 
+from tests.support.few_rows import structures_from
 from tests.support.oracle import assert_exact, assert_sound
 from twinlens.index.catalog import Catalog
 from twinlens.index.collection import Collection
@@ -242,13 +243,12 @@ class CollectionMachine(RuleBasedStateMachine):
 @pytest.mark.parametrize("examples", [10, pytest.param(150, marks=pytest.mark.slow)])
 def test_a_collection_is_a_dictionary_that_can_be_searched(kind: Kind, examples: int) -> None:
     machine = type("OfKind", (CollectionMachine,), {"kind": kind})
-    run_state_machine_as_test(
-        machine,
-        settings=settings(
-            max_examples=examples,
-            stateful_step_count=30,
-            derandomize=True,
-            deadline=None,
-            suppress_health_check=list(HealthCheck),
-        ),
+    told = settings(
+        max_examples=examples,
+        stateful_step_count=30,
+        derandomize=True,
+        deadline=None,
+        suppress_health_check=list(HealthCheck),
     )
+    with structures_from(12):
+        run_state_machine_as_test(machine, settings=told)

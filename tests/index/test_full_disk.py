@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import itertools
+import os
 import resource
+import threading
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -18,9 +21,13 @@ from twinlens.index.catalog import Catalog
 from twinlens.index.collection import Collection
 from twinlens.index.errors import CollectionError
 from twinlens.index.item import Modality, NewItem
+from twinlens.index.kinds.kind import Kind
+from twinlens.index.options import IndexOptions
+from twinlens.index.tree import merge as merging
 
 D = 32
 FULL = "disk is full|no space left on device|the disk reports an error"
+MERGED_WHEN_ASKED = IndexOptions(threads=1, least_merged=300)
 READ_ONLY = "read-only|read only|cannot be opened"
 
 
@@ -65,7 +72,7 @@ def test_a_disk_that_fills_up_refuses_the_write_and_keeps_all_that_was_acknowled
 
     with closing(Catalog(disk.root)) as catalog:
         collection = catalog.create("photos", space_id=SPACE, dimension=D)
-        with pytest.raises(CollectionError, match=rf"^collection photos: .*({FULL})") as caught:
+        with pytest.raises(CollectionError, match=rf"(?i)^collection photos: .*({FULL})") as caught:
             store_for_ever()
         assert "\n" not in str(caught.value)
         assert len(kept) > 1
@@ -119,6 +126,80 @@ def test_a_generation_that_fills_the_disk_leaves_the_active_one_as_it_was(disk: 
         assert_holds(collection, [batch(1, 200), batch(2, 5)])
 
 
+def wide(number: int, size: int) -> list[NewItem]:
+    rng = np.random.default_rng(number)
+    return [new_item(f"{number}-{i}", image_vector=rng.standard_normal(512)) for i in range(size)]
+
+
+def assert_searchable(collection: Collection, items: list[NewItem]) -> None:
+    vectors = {item.id: item.vectors[Modality.IMAGE] for item in items}
+    for query in np.random.default_rng(9).standard_normal((3, 512)):
+        for exact, top_k in ((True, 10), (False, len(items))):
+            hits = collection.search(
+                query[np.newaxis], modality=Modality.IMAGE, top_k=top_k, space_id=SPACE, exact=exact
+            )[0]
+            assert_exact(query, vectors, top_k, [(hit.item.id, hit.score) for hit in hits])
+
+
+@pytest.mark.parametrize("kind", [Kind.FLAT, Kind.HNSW, Kind.IVF_PQ])
+def test_a_merge_that_fills_the_disk_is_told_and_the_index_before_goes_on(disk: SmallDisk, kind: Kind) -> None:
+    root, indexes = disk.root, disk.root / "collections" / "photos" / "indexes"
+    first, second = wide(1, 300), wide(2, 70)
+    with closing(Catalog(root, options=MERGED_WHEN_ASKED)) as catalog:
+        collection = catalog.create("photos", space_id=SPACE, dimension=512, kind=kind)
+        collection.upsert(first, space_id=SPACE)
+        collection.merge()
+        segments = sorted(path.name for path in indexes.iterdir())
+        collection.upsert(second, space_id=SPACE)
+        disk.fill(keep_bytes=300_000)
+        with pytest.raises(CollectionError, match=rf"(?i)^collection photos: .*({FULL})") as caught:
+            collection.merge()
+        assert "\n" not in str(caught.value)
+        assert_searchable(collection, first + second)
+        assert sorted(path.name for path in indexes.iterdir()) == segments  # nothing half made takes room
+        of_images = collection.stats().indexes[0]
+        assert (of_images.merged, of_images.pending, of_images.merging) == (300, 70, False)
+        assert of_images.last_merge.error
+        disk.make_room()
+        collection.delete([second[0].id])
+        collection.merge()
+        of_images = collection.stats().indexes[0]
+        assert (of_images.merged, of_images.pending, of_images.last_merge.error) == (369, 0, "")
+        assert_searchable(collection, first + second[1:])
+    with closing(Catalog(root, options=MERGED_WHEN_ASKED)) as catalog:
+        assert_searchable(catalog.get("photos"), first + second[1:])
+
+
+def test_merges_in_the_background_fail_quietly_on_a_full_disk_and_writes_go_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    attempts: list[int] = []
+    failed = threading.Event()
+
+    def full(*_given: object, **_options: object) -> None:
+        attempts.append(1)
+        failed.set()
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with closing(Catalog(tmp_path, options=IndexOptions(threads=1, least_merged=100))) as catalog:
+        collection = catalog.create("photos", space_id=SPACE, dimension=512)
+        items: list[NewItem] = []
+        with monkeypatch.context() as patched:
+            patched.setattr(merging, "write_segment", full)
+            for number in range(6):
+                collection.upsert(wide(number, 40), space_id=SPACE)
+                items += wide(number, 40)
+            assert failed.wait(30)
+            assert_searchable(collection, items)
+            for number in range(10, 15):
+                collection.upsert(wide(number, 1), space_id=SPACE)
+                items += wide(number, 1)
+            assert len(attempts) == 1  # it is not tried again with every write
+        collection.merge()
+        assert_searchable(collection, items)
+        assert collection.stats().indexes[0].merged == len(items)
+
+
 def test_a_read_only_folder_is_a_clear_error_and_nothing_changes(disk: SmallDisk) -> None:
     with closing(Catalog(disk.root)) as catalog:
         catalog.create("photos", space_id=SPACE, dimension=D).upsert(batch(1), space_id=SPACE)
@@ -151,7 +232,7 @@ def test_a_write_that_the_system_cuts_off_is_undone_and_can_be_made_again(tmp_pa
         many = [new_item(f"{i}", image_vector=np.ones(D), caption="c" * 2000) for i in range(400)]
         with (
             files_no_longer_than(log.stat().st_size + room),
-            pytest.raises(CollectionError, match=rf"^collection photos: .*({FULL})"),
+            pytest.raises(CollectionError, match=rf"(?i)^collection photos: .*({FULL})"),
         ):
             collection.upsert(many, space_id=SPACE)
         assert_holds(collection, [batch(1)])

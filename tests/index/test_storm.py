@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from tests.support.few_rows import structures_from
 from tests.support.oracle import TOLERANCE, assert_exact
 from twinlens.index.catalog import Catalog
 from twinlens.index.collection import Collection
@@ -129,15 +130,16 @@ class Storm:
 @pytest.mark.parametrize("seconds", [1.5, pytest.param(30.0, marks=pytest.mark.slow)])
 def test_four_threads_see_no_ghosts_no_gaps_and_their_own_writes(tmp_path: Path, seconds: float) -> None:
     options = IndexOptions(threads=2, least_merged=64)
-    catalog = Catalog(tmp_path, options=options)
-    collection = catalog.create("photos", space_id=SPACE, dimension=D)
-    collection.upsert([NewItem(i, {Modality.IMAGE: vector(i, 0)}) for i in STABLE], space_id=SPACE)
-    end_s = time.monotonic() + seconds
-    storm = Storm(collection, lambda: time.monotonic() < end_s)
-    storm.run(lambda: storm.write(0), lambda: storm.write(1), storm.read, storm.merge)
-    storm.check_the_end()
-    catalog.close()
-    catalog = Catalog(tmp_path, options=options)
-    storm.collection = catalog.get("photos")
-    storm.check_the_end()
-    catalog.close()
+    with structures_from(100):
+        catalog = Catalog(tmp_path, options=options)
+        collection = catalog.create("photos", space_id=SPACE, dimension=D)
+        collection.upsert([NewItem(i, {Modality.IMAGE: vector(i, 0)}) for i in STABLE], space_id=SPACE)
+        end_s = time.monotonic() + seconds
+        storm = Storm(collection, lambda: time.monotonic() < end_s)
+        storm.run(lambda: storm.write(0), lambda: storm.write(1), storm.read, storm.merge)
+        storm.check_the_end()
+        catalog.close()
+        catalog = Catalog(tmp_path, options=options)
+        storm.collection = catalog.get("photos")
+        storm.check_the_end()
+        catalog.close()

@@ -1,4 +1,6 @@
-"""One body for every engine; see `ENGINES` in conftest."""
+"""One body for every engine; see `ENGINES` in conftest. What approximates is held to brute force where it is asked for
+exactness, and otherwise to all that has to be true of an approximation too.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from tests.support.oracle import assert_exact
+from tests.support.oracle import assert_exact, assert_sound
 from twinlens.index.errors import CollectionError, EngineUnavailable, InvalidArgument, InvalidVector
 from twinlens.index.flat import FlatIndex
 from twinlens.index.protocol import VectorIndex
@@ -33,16 +35,57 @@ def pairs(result: tuple[np.ndarray, np.ndarray], row: int = 0) -> list[tuple[int
 
 @pytest.mark.parametrize("dimension", [1, 3, 64, 512])
 @pytest.mark.parametrize("n", [1, 2, 200])
-def test_search_equals_brute_force(engine: MakeEngine, rng: np.random.Generator, n: int, dimension: int) -> None:
+def test_search_equals_brute_force(
+    engine: MakeEngine, always_exact: bool, rng: np.random.Generator, n: int, dimension: int
+) -> None:
     index = engine(dimension)
     vectors = random_units(rng, n, dimension)
     numbers = rng.choice(10**12, size=n, replace=False).astype(np.int64)
     index.upsert(numbers, vectors)
     queries = random_units(rng, 5, dimension)
+    held = dict(zip(numbers.tolist(), vectors, strict=True))
     for top_k in (1, 7, 1000):
-        result = index.search(queries, top_k)
+        exact, any_way = index.search(queries, top_k, exact=True), index.search(queries, top_k)
         for row, query in enumerate(queries):
-            assert_exact(query, dict(zip(numbers.tolist(), vectors, strict=True)), top_k, pairs(result, row))
+            assert_exact(query, held, top_k, pairs(exact, row))
+            assert_sound(query, held, top_k, pairs(any_way, row))
+            if always_exact:
+                assert pairs(any_way, row) == pairs(exact, row)
+
+
+def test_an_approximation_finds_nearly_all_of_the_ten_nearest(engine: MakeEngine, rng: np.random.Generator) -> None:
+    dimension = 24
+    centres = rng.standard_normal((40, dimension))
+    made = centres[rng.integers(40, size=2100)] + 0.4 * rng.standard_normal((2100, dimension))
+    vectors, queries = unit_vectors(made[:2000], dimension), unit_vectors(made[2000:], dimension)
+    index = engine(dimension)
+    index.upsert(np.arange(2000, dtype=np.int64), vectors)
+    nearest = np.argsort(-(queries @ vectors.T), axis=1)[:, :10]
+    _, found = index.search(queries, 10)
+    recall = np.mean([len(set(of_query) & set(best)) / 10 for of_query, best in zip(found, nearest, strict=True)])
+    assert recall >= 0.95
+
+
+def test_only_those_among_are_found_and_all_that_are_wanted(engine: MakeEngine, rng: np.random.Generator) -> None:
+    index = engine(8)
+    vectors = random_units(rng, 1000, 8)
+    numbers = np.arange(1000, dtype=np.int64) * 3
+    index.upsert(numbers[:900], vectors[:900])
+    index.upsert(numbers[900:], vectors[900:])
+    index.upsert(numbers[880:890], vectors[:10])
+    index.delete(numbers[50:100])
+    held = {int(key): vectors[row - 880 if 880 <= row < 890 else row] for row, key in enumerate(numbers)}
+    for key in numbers[50:100].tolist():
+        del held[key]
+    queries = random_units(rng, 3, 8)
+    for share in (0.0, 0.002, 0.05, 0.5, 0.98, 1.0):
+        among = np.sort(rng.choice(3000, size=round(3000 * share), replace=False)).astype(np.int64)
+        allowed = {key: held[key] for key in among.tolist() if key in held}
+        for top_k in (1, 10, 2000):
+            exact, any_way = (index.search(queries, top_k, among=among, exact=exact) for exact in (True, False))
+            for row, query in enumerate(queries):
+                assert_exact(query, allowed, top_k, pairs(exact, row))
+                assert_sound(query, allowed, top_k, pairs(any_way, row))
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -62,7 +105,8 @@ def test_any_sequence_of_changes_leaves_what_a_dict_would_hold(engine: MakeEngin
                 model.pop(key, None)
         assert len(index) == len(model)
         query = random_units(rng, 1, 6)
-        assert_exact(query[0], model, 5, pairs(index.search(query, 5)))
+        assert_exact(query[0], model, 5, pairs(index.search(query, 5, exact=True)))
+        assert_sound(query[0], model, 5, pairs(index.search(query, 5)))
 
 
 def test_an_empty_index_finds_nothing(engine: MakeEngine) -> None:
@@ -83,11 +127,21 @@ def test_a_top_k_beyond_the_size_returns_all_and_no_filler(engine: MakeEngine) -
     scores, found = index.search(np.eye(4, dtype=np.float32)[:1], 100)
     assert found.tolist() == [[5, 9]]
     assert scores.tolist() == [[1.0, 0.0]]
+    assert index.search(np.eye(4, dtype=np.float32)[:1], 2**40)[1].tolist() == [[5, 9]]
 
 
-@pytest.mark.parametrize("copies", [3, 30, 3000])
+def test_keys_may_be_as_large_as_a_database_can_count(engine: MakeEngine) -> None:
+    index = engine(4)
+    index.upsert(keys(0, 2**31, 2**63 - 1), np.eye(4, dtype=np.float32)[:3])
+    assert index.search(np.eye(4, dtype=np.float32)[2:3], 1)[1].tolist() == [[2**63 - 1]]
+    index.delete(keys(2**63 - 1))
+    assert index.search(np.eye(4, dtype=np.float32)[2:3], 9)[1].tolist() == [[0, 2**31]]
+
+
+@pytest.mark.parametrize("copies", [3, 30, 2000])
 def test_ties_come_by_lower_key_even_where_they_are_cut(
     engine: MakeEngine,
+    always_exact: bool,
     rng: np.random.Generator,
     copies: int,
 ) -> None:
@@ -97,8 +151,9 @@ def test_ties_come_by_lower_key_even_where_they_are_cut(
     index.upsert(numbers, np.repeat(vector, copies, axis=0))
     index.upsert(keys(copies + 1), random_units(rng, 1, 32))
     for top_k in (1, 2, copies):
-        _, found = index.search(vector, top_k)
-        assert found.tolist() == [list(range(top_k))]
+        for exact in (True, not always_exact):
+            _, found = index.search(vector, top_k, exact=exact)
+            assert found.tolist() == [list(range(top_k))]
 
 
 def test_a_pair_has_one_score_however_many_queries_are_asked(engine: MakeEngine, rng: np.random.Generator) -> None:

@@ -21,12 +21,14 @@ from pathlib import Path
 import numpy as np
 
 from tests.support import write_until_killed as writer
+from tests.support.few_rows import structures_from
 from tests.support.oracle import assert_exact
 from twinlens.index.blobs import content_hash
 from twinlens.index.catalog import Catalog
 from twinlens.index.collection import Collection
 from twinlens.index.item import Modality
 from twinlens.index.operations.backup import list_backups
+from twinlens.index.operations.steps import Finding
 
 State = tuple[writer.Model, str]
 BETWEEN = "between steps"
@@ -145,8 +147,9 @@ def found_in(collection: Collection) -> State:
 
 
 def assert_whole(collection: Collection, root: Path, state: State, rng: np.random.Generator) -> None:
-    """Compares everything with what a state says: vectors, searches by brute force, pictures, files."""
+    """Checks it, and compares everything with a state: vectors, searches by brute force, pictures, files."""
     model, space_id = state
+    assert [finding for finding in collection.check() if isinstance(finding, Finding)] == []
     stats = collection.stats()
     assert stats.items == len(model)
     for modality, counted in ((Modality.IMAGE, stats.image_vectors), (Modality.TEXT, stats.text_vectors)):
@@ -205,7 +208,7 @@ def kill_rounds(root: Path, rounds: int, *, seed: int, aims: Sequence[str] = AIM
         before = _segments(root)
         half = _left(root, set(), set())
         start = time.perf_counter()
-        with closing(Catalog(root, options=writer.OPTIONS)) as catalog:
+        with structures_from(writer.LEAST_ROWS), closing(Catalog(root, options=writer.OPTIONS)) as catalog:
             collection = catalog.get(writer.COLLECTION)
             open_ms = 1000 * (time.perf_counter() - start)
             left = _left(root, _segments(root), before) or half

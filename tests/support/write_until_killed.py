@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from twinlens.index.catalog import Catalog
 from twinlens.index.collection import Collection
 from twinlens.index.item import Modality, NewItem
+from twinlens.index.kinds import auto
 from twinlens.index.kinds.kind import Kind
 from twinlens.index.options import IndexOptions
 
@@ -28,6 +29,7 @@ SPACES = {"space-a": 16, "space-b": 24}
 COLLECTION = "photos"
 # Few enough that the background merges all the time.
 OPTIONS = IndexOptions(threads=1, least_merged=32)
+LEAST_ROWS = 64  # from which a kind gets its structure
 SHARES = {
     "upsert": 0.36,
     "delete": 0.14,
@@ -151,6 +153,7 @@ def say(what: Mapping[str, Any]) -> None:
 def main() -> None:
     """Goes on until killed."""
     root, seed = Path(sys.argv[1]), int(sys.argv[2])
+    auto.LEAST_ROWS = LEAST_ROWS
     rng = np.random.default_rng(seed)
     catalog = Catalog(root, options=OPTIONS)
     collection = catalog.get(COLLECTION)
