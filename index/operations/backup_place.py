@@ -9,9 +9,9 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -36,11 +36,12 @@ class BackupPlace:
     What `write` and `write_all` returned for is there after a power cut, and never half of it before.
     """
 
-    def __init__(self, root: str) -> None:
+    def __init__(self, root: str, *, holds: str = "backups") -> None:
         """Opens the place; nothing is made.
 
         Args:
             root: A folder or an fsspec address.
+            holds: What to say in errors that it is for.
 
         Raises:
             InvalidArgument: the address is empty, or of a kind for which no file system is installed.
@@ -49,14 +50,15 @@ class BackupPlace:
         import fsspec  # noqa: PLC0415 - who makes no backups does without it
 
         if root.strip() in {"", "file://", "local://"}:  # a variable that was not set: it would be the folder we are in
-            raise InvalidArgument(f"the place for backups is empty: {root!r}")
+            raise InvalidArgument(f"the place for {holds} is empty: {root!r}")
         self.root = root
+        self._holds = holds
         with self.clear_errors("opened"):
             try:
                 # Remembered listings would hide what others write meanwhile.
                 self._fs, path = fsspec.url_to_fs(root, use_listings_cache=False)
             except (ImportError, ValueError) as error:
-                raise InvalidArgument(f"the place for backups {root}: {' '.join(str(error).split())[:200]}") from error
+                raise InvalidArgument(f"the place for {holds} {root}: {' '.join(str(error).split())[:200]}") from error
         self._root = path.rstrip("/")
         protocols = (self._fs.protocol,) if isinstance(self._fs.protocol, str) else self._fs.protocol
         self.local = Path(path) if {"file", "local"} & set(protocols) else None
@@ -121,6 +123,21 @@ class BackupPlace:
         """Reads small files, side by side; None for those that are not there."""
         return dict(zip(paths, self._side_by_side(self.read, paths), strict=True))
 
+    def remove_all(self, paths: Sequence[str]) -> None:
+        """Removes files; one that is not there is no error."""
+
+        def remove(path: str) -> None:
+            with suppress(FileNotFoundError):
+                self._fs.rm_file(self._at(path))
+
+        with self.clear_errors("tidied"):
+            self._side_by_side(remove, paths)
+
+    def remove_tree(self, path: str) -> None:
+        """Removes a folder with all that is below it, if it is there."""
+        with self.clear_errors("tidied"), suppress(FileNotFoundError):
+            self._fs.rm(self._at(path), recursive=True)
+
     def remove_folder(self, path: str) -> None:
         """Removes a folder with all files in it, if it is there."""
         with self.clear_errors("tidied"):
@@ -132,7 +149,7 @@ class BackupPlace:
 
     @contextmanager
     def clear_errors(self, what: str) -> Iterator[None]:
-        """Turns whatever the block raises into a line that says what could not be done with the backups here."""
+        """Turns whatever the block raises into a line that says what could not be done with what is here."""
         try:
             yield
         except CollectionError:
@@ -142,7 +159,7 @@ class BackupPlace:
                 reason = error.strerror.lower()
             else:
                 reason = " ".join(str(error).split())[:200] or type(error).__name__
-            raise CollectionError(f"backups at {self.root} cannot be {what}: {reason}") from error
+            raise CollectionError(f"{self._holds} at {self.root} cannot be {what}: {reason}") from error
 
     def _entries(self, path: str) -> dict[str, Mapping[str, Any]]:
         with self.clear_errors("listed"):
@@ -156,7 +173,7 @@ class BackupPlace:
     def _at(self, path: str) -> str:
         return f"{self._root}/{path}"
 
-    def _side_by_side(self, call: Callable[[str], Any], paths: Mapping[str, Any]) -> list[Any]:
+    def _side_by_side(self, call: Callable[[str], Any], paths: Collection[str]) -> list[Any]:
         if self.local is not None or len(paths) < 2:
             return [call(path) for path in paths]
         with ThreadPoolExecutor(min(_AT_ONCE, len(paths))) as pool:  # these threads only wait for the network
