@@ -61,3 +61,7 @@ class BackupExists(CollectionError):  # noqa: N818
 
 class DamagedBackup(CollectionError):  # noqa: N818
     """A file of a backup is missing, cut off or changed; it is named."""
+
+
+class NotOffered(CollectionError):  # noqa: N818
+    """Collections of this engine cannot do that; the message says what to do instead."""

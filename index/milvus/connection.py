@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import logging
 import threading
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,6 +17,13 @@ from twinlens.index.milvus.address import MilvusAddress
 # Without a limit pymilvus tries an unreachable server again for many minutes.
 _CONNECT_S = 10.0
 CALL_S = 60.0
+
+# pymilvus has one kind of exception for most of what goes wrong.
+_UNREACHABLE = ("DEADLINE_EXCEEDED", "UNAVAILABLE", "Fail connecting")
+
+# Milvus Lite has one server a file, whoever of this process uses it.
+_lite_lock = threading.Lock()
+_lite_users: Counter[str] = Counter()
 
 
 class MilvusConnection:
@@ -74,7 +82,7 @@ class MilvusConnection:
         except exceptions.MilvusUnavailableException as error:
             raise self._unreachable() from error
         except exceptions.MilvusException as error:
-            if "DEADLINE_EXCEEDED" in str(error) or "UNAVAILABLE" in str(error):
+            if any(sign in str(error) for sign in _UNREACHABLE):
                 raise self._unreachable() from error
             raise CollectionError(f"Milvus at {self.address}: {_first_line(error)}") from error
         except grpc.RpcError as error:
@@ -94,6 +102,10 @@ class MilvusConnection:
         try:
             if self.address.local:
                 Path(self.address.uri).parent.mkdir(parents=True, exist_ok=True)
+                with _lite_lock:
+                    client = pymilvus.MilvusClient(uri=self.address.uri, timeout=_CONNECT_S)
+                    _lite_users[self.address.uri] += 1
+                    return client
             return pymilvus.MilvusClient(uri=self.address.uri, token=self._token, timeout=_CONNECT_S)
         except OSError as error:
             raise EngineUnavailable(f"{self.address} cannot be opened: {error.strerror or 'no permission'}") from error
@@ -111,7 +123,10 @@ class MilvusConnection:
         client.close()
         if self.address.local:
             lite = importlib.import_module("milvus_lite.server_manager")
-            lite.server_manager_instance.release_server(self.address.uri)
+            with _lite_lock:
+                _lite_users[self.address.uri] -= 1
+                if not _lite_users[self.address.uri]:
+                    lite.server_manager_instance.release_server(self.address.uri)
 
     def _unreachable(self) -> EngineUnavailable:
         return EngineUnavailable(f"Milvus at {self.address} cannot be reached: see that it runs, and check its address")

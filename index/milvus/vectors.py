@@ -149,10 +149,10 @@ class MilvusVectors:
                 )
             yield self._decode(rows)
 
-    def scan(self) -> Iterator[tuple[Keys, Vectors]]:
-        """All stored vectors by ascending key, some at a time."""
+    def scan(self, page: int = MAX_K) -> Iterator[tuple[Keys, Vectors]]:
+        """All stored vectors by ascending key, at most `page` at a time."""
         pages = pages_by_key(
-            self._connection, self._client, self.name, _ALL, ["key", "vector"], page=self._rows_a_message()
+            self._connection, self._client, self.name, _ALL, ["key", "vector"], page=min(page, self._rows_a_message())
         )
         for rows in pages:
             yield self._decode(rows)
@@ -207,6 +207,7 @@ def pages_by_key(
         key: The primary key's name.
         after: From the one behind this key.
     """
+    level = _STRONG
     while True:
         behind = expression if after is None else f"({expression}) and {key} > {literal(after)}"
         with connection.clear_errors():
@@ -215,7 +216,7 @@ def pages_by_key(
                 filter=behind,
                 output_fields=list(fields),
                 limit=page,
-                consistency_level=_STRONG,
+                consistency_level=level,
                 timeout=CALL_S,
                 # As pymilvus's own iterator asks: the first rows by primary key, not any.
                 iterator="True",
@@ -224,6 +225,7 @@ def pages_by_key(
         if rows:
             yield rows
             after = rows[-1][key]
+        level = "Session"  # the first page waited for what others had written; another wait for each would take long
         if len(rows) < page:
             return
 

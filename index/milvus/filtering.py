@@ -1,0 +1,94 @@
+"""Filters on a collection in Milvus, decided here: its expressions know neither our text nor our time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+
+from twinlens.index.errors import InvalidArgument
+from twinlens.index.filters.ast import Filter
+from twinlens.index.filters.evaluate import matches
+from twinlens.index.filters.parse import parse
+from twinlens.index.item import Hit, Item
+from twinlens.index.milvus.items import StoredItem
+from twinlens.index.milvus.state import MilvusState
+from twinlens.index.milvus.vector_index import MilvusIndex
+from twinlens.index.protocol import Vectors
+from twinlens.index.search import live_hits
+
+_WIDER = 8
+_MOST = 2048  # of the nearest, that are looked at before every item is
+
+
+def condition(text: str) -> Filter | None:
+    """The filter meant; None where it is blank.
+
+    Raises:
+        InvalidFilter: it cannot be read.
+    """
+    return parse(text) if text.strip() else None
+
+
+def matching(state: MilvusState, node: Filter | None, after: str = "") -> Iterator[StoredItem]:
+    """The items that match, in the order of their ids, from the one behind `after`."""
+    for page in state.items.all(after):
+        for stored in page:
+            if node is None or matches(node, stored.item):
+                yield stored
+
+
+def filtered_hits(
+    state: MilvusState,
+    index: MilvusIndex,
+    queries: Vectors,
+    top_k: int,
+    node: Filter,
+    *,
+    min_score: float | None,
+    max_characters: int | None,
+    exact: bool,
+) -> list[list[Hit]]:
+    """As `live_hits`, of those items that match.
+
+    While the filter lets many through, it is enough to look at more of the nearest. Otherwise all items are read for
+    their keys, and only those are searched.
+
+    Raises:
+        InvalidArgument: the items found are longer than `max_characters`.
+    """
+
+    def fetch(keys: Iterable[int]) -> dict[int, Item]:
+        return {key: item for key, item in state.by_key(list(keys)).items() if matches(node, item)}
+
+    least = -np.inf if min_score is None else min_score
+    wanted = top_k
+    while wanted < _MOST:
+        wanted = min(wanted * _WIDER, _MOST)
+        scores, keys = index.search(queries, wanted, exact=exact)
+        near = scores.astype(np.float64) >= least
+        items = fetch(set(keys[near].tolist()))
+        hits = [
+            [
+                Hit(items[key], score)
+                for key, score in zip(of_keys, of_scores, strict=True)
+                if score >= least and key in items
+            ][:top_k]
+            for of_keys, of_scores in zip(keys.tolist(), scores.tolist(), strict=True)
+        ]
+        if keys.shape[1] < wanted or all(
+            len(of_query) == top_k or not last for of_query, last in zip(hits, near[:, -1], strict=True)
+        ):
+            break
+    else:
+        among = np.array(sorted(stored.key for stored in matching(state, node)), dtype=np.int64)
+        hits = live_hits(index, queries, top_k, fetch, min_score=min_score, exact=exact, among=among)
+    if max_characters is not None:
+        _refuse_long([hit.item for of_query in hits for hit in of_query], max_characters)
+    return hits
+
+
+def _refuse_long(items: list[Item], most: int) -> None:
+    distinct = {item.id: item for item in items}.values()
+    if sum(len(item.id) + len(item.uri) + len(item.caption) + len(str(item.metadata)) for item in distinct) > most:
+        raise InvalidArgument(f"the items found have more than {most} characters; ask for fewer")
