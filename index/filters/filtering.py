@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from functools import lru_cache
 
 from twinlens.index import store
 from twinlens.index.errors import InvalidArgument
@@ -31,26 +32,22 @@ class Filtering:
             return None
         matching = self._state.matching
         through = matching.now()
-        through = matching.now()
         with self._state.database.read() as connection:
             return matching.keys(connection, through, self._indexed(connection, text), self.where(text))
 
     def where(self, text: str) -> Sql:
         """The condition of a filter, on whichever item; blank: all of them."""
-        return condition(parse(text)) if text.strip() else ALL
+        return _condition(text) if text.strip() else ALL
 
     def page(self, after: str, limit: int, text: str) -> list[Item]:
         """As `Collection.list`."""
-        where = self.where(text)
+        behind, most = check_item_id(after) if after else after, check_limit(limit)
         with self._state.use(), self._state.database.read() as connection:
-            behind = check_item_id(after) if after else after
-            return store.page_of_items(connection, behind, check_limit(limit), self._state.name, where)
+            return store.page_of_items(connection, behind, most, self._state.name, self._indexed(connection, text))
 
     def count(self, text: str) -> int:
         """As `Collection.count`."""
         with self._state.use(), self._state.database.read() as connection:
-            if not text.strip():
-                return store.count_items(connection)
             return store.count_items(connection, self._indexed(connection, text))
 
     def delete(self, text: str) -> int:
@@ -69,7 +66,7 @@ class Filtering:
             behind = rows[-1].key
 
     def _indexed(self, connection: sqlite3.Connection, text: str) -> Sql:
-        return condition(parse(text), metadata_indexes.listed(connection))
+        return _condition(text, frozenset(metadata_indexes.listed(connection))) if text.strip() else ALL
 
     def _delete_some(self, where: Sql, keys: range) -> list[store.Row]:
         state = self._state
@@ -97,3 +94,8 @@ class Filtering:
         """As `Collection.metadata_indexes`."""
         with self._state.use(), self._state.database.read() as connection:
             return list(metadata_indexes.listed(connection).values())
+
+
+@lru_cache(maxsize=256)
+def _condition(text: str, indexed: frozenset[tuple[str, ...]] = frozenset()) -> Sql:
+    return condition(parse(text), indexed)
