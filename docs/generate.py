@@ -57,7 +57,7 @@ def _option_row(parameter: Any) -> str:
         names = ", ".join(f"`{name}`" for name in (*parameter.opts, *parameter.secondary_opts))
     default = parameter.default
     # Compared by identity: 0 is a default worth showing, and equals False.
-    absent = default is None or default is False or default in ([], ()) or callable(default)
+    absent = default is None or default is False or default in ([], (), "") or callable(default)
     shown = "" if absent else f"`{default}`"
     text = " ".join((getattr(parameter, "help", None) or "").split()).replace("|", "\\|")
     return f"| {names} | {text} | {'required' if parameter.required else shown} |"
