@@ -88,9 +88,10 @@ def parquet_source(path: Path, columns: Mapping[str, str]) -> ImportSource:
     def rows() -> Iterator[ImportRow]:
         start = 0
         try:
-            for batch in file.iter_batches(batch_size=_ROWS, columns=sorted(set(taken.values()))):
-                yield from _batch_rows(batch, taken, start)
-                start += batch.num_rows
+            for group in range(file.num_row_groups):  # one at a time: over all of them, memory grows with the file
+                for batch in file.iter_batches(_ROWS, row_groups=[group], columns=sorted(set(taken.values()))):
+                    yield from _batch_rows(batch, taken, start)
+                    start += batch.num_rows
         except (OSError, pa.ArrowException) as error:
             raise invalid(f"{path} cannot be read beyond row {start}: {str(error).splitlines()[0]}") from None
 

@@ -102,8 +102,14 @@ def duplicates(
             else:
                 typer.echo(_line(group))
     if not as_json:
-        listed = "of the largest groups" if limit and groups == limit else "in all"
-        typer.echo(f"{count_of(groups, 'group', 'groups')} of {count_of(items, 'item', 'items')} {listed}")
+        typer.echo(_summary(groups, items, cut=bool(limit) and groups == limit))
+
+
+def _summary(groups: int, items: int, *, cut: bool) -> str:
+    if not groups:
+        return "no duplicates"
+    largest = "the largest " if cut else ""
+    return f"{largest}{count_of(groups, 'group', 'groups')}, with {count_of(items, 'item', 'items')}"
 
 
 def _line(group: DuplicateGroup) -> str:

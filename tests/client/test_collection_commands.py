@@ -65,7 +65,8 @@ def test_groups_of_duplicates_are_listed_largest_first(run: Callable[..., Ran], 
     assert found.code == 0
     groups = [line.split(": ")[1] for line in found.out.splitlines()[:-1]]
     assert groups == ["07, 08, 09, 10, 11", "03, 04, 05, 06", "00, 01, 02"]
-    assert found.out.splitlines()[-1] == "3 groups of 12 items in all"
+    assert found.out.splitlines()[-1] == "3 groups, with 12 items"
+    assert run("collections", "duplicates", filled, "--modality", "text", "--server", target).out == "no duplicates\n"
     first = run("collections", "duplicates", filled, "-t", 0.999, "-n", 1, "--json", "--server", target)
     (line,) = first.out.splitlines()
     assert json.loads(line)["ids"] == ["07", "08", "09", "10", "11"]

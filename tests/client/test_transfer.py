@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,8 @@ import pytest
 
 from tests.support.command_runs import Ran
 from tests.support.fake_encoder import FakeEncoder
-from twinlens.client import Client, NewItem
+from twinlens.client import Client, Collection, ExportedItem, Item, NewItem, parquet_export
+from twinlens.client.import_source import parquet_source
 
 SPACE = FakeEncoder().manifest.space_id
 _numbers = itertools.count()
@@ -230,3 +232,22 @@ def test_files_that_are_no_matrix_are_refused_by_what_they_are(
         assert refused.code == 1, file
         assert word in refused.err, file
     assert name not in {each.id for each in client.list_collections()}
+
+
+def test_a_file_passes_in_and_out_a_row_group_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parquet_export, "_VALUES_A_GROUP", 64 * 512)
+    now = datetime.now(UTC)
+    collection = Collection("c", SPACE, 64, 0, 0, 0, now)
+    everything = np.random.default_rng(7).standard_normal((16_384, 64)).astype(np.float32)
+    before = most = pa.total_allocated_bytes()
+    with parquet_export.parquet_export(tmp_path / "c.parquet", collection, ["image"]) as file:
+        for i, vector in enumerate(everything):
+            file.write(ExportedItem(Item(f"{i:05d}", "", "", {}, "", now, now), SPACE, vector))
+            most = max(most, pa.total_allocated_bytes())
+    found = parquet_source(tmp_path / "c.parquet", {})
+    assert (found.count, found.space_id) == (16_384, SPACE)
+    for row, vector in zip(found.rows, everything, strict=True):
+        assert row.item is not None
+        np.testing.assert_array_equal(row.item.image_vector, vector)
+        most = max(most, pa.total_allocated_bytes())
+    assert most - before < everything.nbytes / 4
