@@ -6,7 +6,7 @@ import hashlib
 import re
 import sqlite3
 
-from twinlens.index.errors import InvalidArgument
+from twinlens.index.errors import CorruptCollection, InvalidArgument
 from twinlens.index.filters import json_paths
 from twinlens.index.filters.ast import MetadataPath
 from twinlens.index.filters.errors import InvalidFilter
@@ -54,9 +54,16 @@ def remove(connection: sqlite3.Connection, path: str) -> None:
 
 
 def listed(connection: sqlite3.Connection) -> dict[tuple[str, ...], str]:
-    """Paths that have an index, as the keys that lead there, and as they are written."""
+    """Paths that have an index, as the keys that lead there, and as they are written.
+
+    Raises:
+        CorruptCollection: one of them cannot have been written by us.
+    """
     rows = connection.execute("SELECT path FROM metadata_indexes ORDER BY path")
-    return {_segments(path): path for (path,) in rows}
+    try:
+        return {_segments(path): path for (path,) in rows}
+    except InvalidArgument as error:
+        raise CorruptCollection(f"the list of metadata indexes is damaged: {error}; restore it from a copy") from error
 
 
 def _segments(path: str) -> tuple[str, ...]:

@@ -13,7 +13,7 @@ import pytest
 from tests.support.items import DIMENSION, SPACE, axis, new_item
 from twinlens.index.catalog import Catalog
 from twinlens.index.collection import Collection
-from twinlens.index.errors import CollectionNotFound, InvalidArgument
+from twinlens.index.errors import CollectionNotFound, CorruptCollection, InvalidArgument
 from twinlens.index.filters import metadata_indexes
 from twinlens.index.filters.errors import InvalidFilter
 from twinlens.index.filters.matching import _LOGGED, Matching
@@ -264,6 +264,13 @@ def test_indexes_are_limited_and_unknown_ones_named(collection: Collection) -> N
         collection.add_metadata_index("one_more")
     with pytest.raises(InvalidArgument, match="no metadata index on 'one_more'; there are: p00, p01"):
         collection.remove_metadata_index("one_more")
+
+
+def test_a_damaged_list_of_indexes_is_reported(collection: Collection) -> None:
+    with collection._state.database.write() as connection:
+        connection.execute("INSERT INTO metadata_indexes (path) VALUES ('x = 1 OR')")
+    with pytest.raises(CorruptCollection, match="list of metadata indexes is damaged"):
+        collection.count("n = 1")
 
 
 def test_a_filter_on_a_closed_collection_says_so(catalog: Catalog, collection: Collection) -> None:
