@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import builtins
-import time
 from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from twinlens.index import generations, store
+from twinlens.index import store
 from twinlens.index.engines import Engines
-from twinlens.index.errors import CorruptCollection, InvalidArgument, ItemNotFound
-from twinlens.index.filters.conditions import Sql
+from twinlens.index.errors import InvalidArgument
 from twinlens.index.filters.filtering import Filtering
-from twinlens.index.ids import check_item_id
 from twinlens.index.item import Hit, Item, Modality, NewItem
 from twinlens.index.kinds.kind import Kind
 from twinlens.index.operations.backup import back_up
@@ -27,14 +23,12 @@ from twinlens.index.operations.export import Export, export
 from twinlens.index.operations.statistics import collection_stats, generation_states
 from twinlens.index.operations.steps import Backup, DuplicateGroup, Finding, Progress
 from twinlens.index.paging import check_limit
-from twinlens.index.prepare import check_modality, prepare_item
+from twinlens.index.reading import Reading
 from twinlens.index.refill import Refill
-from twinlens.index.search import live_hits
 from twinlens.index.state import CollectionState
 from twinlens.index.stats import GenerationState, Stats
-from twinlens.index.tree.changes import note_changes
 from twinlens.index.vector_pages import vector_pages
-from twinlens.index.vectors import unit_vectors
+from twinlens.index.writing import Writing
 
 
 class Collection:
@@ -61,6 +55,8 @@ class Collection:
         self._state = CollectionState(folder, f"collection {collection_id}", engines, variant)
         self._refill = Refill(self._state)
         self._filtering = Filtering(self._state)
+        self._writing = Writing(self._state)
+        self._reading = Reading(self._state, self._filtering)
 
     @property
     def space_id(self) -> str:
@@ -100,35 +96,7 @@ class Collection:
             InvalidVector: a vector is unusable.
             CollectionError: the disk is full or read-only; nothing was stored.
         """
-        with self._state.use():
-            dimension = self._state.check_space(self._state.current(), space_id)
-            prepared = [prepare_item(item, dimension) for item in items]
-            latest = {item.id: item for item in prepared}
-            if not latest:
-                return []
-            pictures = [(item.content_hash, item.image) for item in latest.values() if item.image is not None]
-            replaced: set[str] = set()
-            try:
-                with self._state.blobs.hold(pictures), self._state.writing:
-                    loaded = self._state.current_while_writing()
-                    self._state.check_space(loaded, space_id)
-                    with self._state.database.write() as connection:
-                        rows = store.find_rows(connection, latest)
-                        now_s = time.time()
-                        vectors = {
-                            store.put_item(connection, item, rows.get(item.id), now_s): item.vectors
-                            for item in latest.values()
-                        }
-                        store.put_vectors(connection, loaded.generation.number, vectors)
-                        note_changes(connection, vectors)
-                        generations.note_variant(connection, loaded.generation.number, self._state.variant)
-                    self._state.follow(loaded, vectors)
-                    replaced = {row.blob for row in rows.values() if row.blob is not None}
-            except BaseException:
-                self._state.discard_blobs({digest for digest, _ in pictures})
-                raise
-            self._state.discard_blobs(replaced)
-            return [item.id for item in prepared]
+        return self._writing.upsert(items, space_id)
 
     def delete(self, ids: Sequence[str] = (), *, filter: str = "") -> int:  # noqa: A002 - the wire's word, as below
         """Removes items by id, or all that match a filter, and returns how many existed.
@@ -144,16 +112,7 @@ class Collection:
             if ids:
                 raise InvalidArgument("items are deleted by their ids or by a filter, not by both")
             return self._filtering.delete(filter)
-        with self._state.use():
-            wanted = {check_item_id(item_id) for item_id in ids}
-            with self._state.writing:
-                loaded = self._state.current_while_writing()
-                with self._state.database.write() as connection:
-                    rows = store.find_rows(connection, wanted)
-                    store.delete_items(connection, [row.key for row in rows.values()])
-                self._state.follow(loaded, {row.key: {} for row in rows.values()})
-            self._state.discard_blobs({row.blob for row in rows.values() if row.blob is not None})
-            return len(rows)
+        return self._writing.delete(ids)
 
     def get(self, id: str) -> Item:  # noqa: A002 - the word that callers know it by
         """One item.
@@ -161,11 +120,7 @@ class Collection:
         Raises:
             ItemNotFound: there is none of that id.
         """
-        with self._state.use(), self._state.database.read() as connection:
-            item = store.item_by_id(connection, check_item_id(id), self._state.name)
-        if item is None:
-            raise self._no_item(id)
-        return item
+        return self._reading.item(id)
 
     def get_image(self, id: str) -> bytes:  # noqa: A002
         """The bytes of an item's picture, as they were stored.
@@ -174,21 +129,7 @@ class Collection:
             ItemNotFound: there is no such item, or it has no picture.
             CorruptCollection: the stored bytes are gone or changed.
         """
-        with self._state.use():
-            before: str | None = None
-            while True:
-                with self._state.database.read() as connection:
-                    row = store.find_rows(connection, [check_item_id(id)]).get(id)
-                if row is None:
-                    raise self._no_item(id)
-                if row.blob is None:
-                    raise ItemNotFound(f"item {id!r} of {self._state.name} has no picture")
-                if row.blob == before:
-                    raise CorruptCollection(f"{self._state.name}: the picture of item {id!r} is missing")
-                data = self._state.blobs.read(row.blob)
-                if data is not None:
-                    return data
-                before = row.blob  # replaced between the two reads, or lost: the row says which
+        return self._reading.image(id)
 
     def get_vector(self, id: str, modality: Modality) -> NDArray[np.float32]:  # noqa: A002
         """One active vector of an item, shape (d,).
@@ -196,24 +137,7 @@ class Collection:
         Raises:
             ItemNotFound: there is no such item, or it has no such vector.
         """
-        with self._state.use():
-            kind = check_modality(modality)
-            with self._state.database.read() as connection:
-                generation, _ = generations.find_active(connection, self._state.name)
-                vector = store.vector_of(
-                    connection,
-                    generation.number,
-                    check_item_id(id),
-                    kind,
-                    generation.dimension,
-                    self._state.name,
-                )
-                known = vector is not None or store.find_rows(connection, [id])
-            if not known:
-                raise self._no_item(id)
-            if vector is None:
-                raise ItemNotFound(f"item {id!r} of {self._state.name} has no {kind} vector")
-            return vector
+        return self._reading.vector(id, modality)
 
     def list(self, *, after: str = "", limit: int = 100, filter: str = "") -> builtins.list[Item]:  # noqa: A002
         """A page of the items that match, in the order of their ids, from the one behind `after`.
@@ -264,26 +188,16 @@ class Collection:
             InvalidArgument: top_k is below 1, or the items found are longer than `max_characters`.
             InvalidFilter: the filter cannot be read.
         """
-        with self._state.use():
-            loaded = self._state.current()
-            dimension = self._state.check_space(loaded, space_id)
-            if top_k < 1:
-                raise InvalidArgument(f"top_k is {top_k}, but must be at least 1")
-            if min_score is not None and np.isnan(min_score):
-                raise InvalidArgument("min_score is not a number")
-            engine = loaded.engines[check_modality(modality)]
-            units = unit_vectors(queries, dimension, what="query")
-            if not exact and not filter:
-                self._state.audit.notice(check_modality(modality), units)
-            return live_hits(
-                engine,
-                units,
-                top_k,
-                partial(self._items_by_key, max_characters=max_characters, where=self._filtering.where(filter)),
-                min_score=min_score,
-                exact=exact,
-                among=self._filtering.among(filter),
-            )
+        return self._reading.hits(
+            queries,
+            modality=modality,
+            top_k=top_k,
+            space_id=space_id,
+            min_score=min_score,
+            max_characters=max_characters,
+            exact=exact,
+            filter=filter,
+        )
 
     def stats(self) -> Stats:
         """Counts, sizes, and how the indexes and generations are."""
@@ -480,10 +394,3 @@ class Collection:
     def metadata_indexes(self) -> builtins.list[str]:
         """Paths into metadata that have an index."""
         return self._filtering.indexes()
-
-    def _items_by_key(self, keys: Any, max_characters: int | None, where: Sql) -> dict[int, Item]:
-        with self._state.database.read() as connection:
-            return store.items_by_key(connection, keys, self._state.name, max_characters, where)
-
-    def _no_item(self, item_id: str) -> ItemNotFound:
-        return ItemNotFound(f"{self._state.name} has no item {item_id!r}")
