@@ -11,6 +11,7 @@ from twinlens.index import store
 from twinlens.index.errors import CollectionNotFound, InvalidArgument
 from twinlens.index.generations import LoadedGeneration
 from twinlens.index.item import Modality
+from twinlens.index.kinds.kind import Kind
 from twinlens.index.operations import statements
 from twinlens.index.operations.disjoint_sets import DisjointSets
 from twinlens.index.operations.near_pairs import Pairs, all_pairs, engine_pairs
@@ -83,11 +84,13 @@ def _pairs(
     exact: bool | None,
 ) -> Iterator[Pairs]:
     """Takes a turn among the searches for each block, and ends when the collection closes."""
-    vectors = file.vectors()
+    vectors, engine = file.vectors(), loaded.engines[modality]
+    if getattr(engine, "kind", None) is Kind.FLAT:
+        exact = True  # its searches compare with all, too, but ten times slower than matrices are multiplied
     if exact or (exact is None and len(places) <= FEW_VECTORS):
         found, turn = all_pairs(vectors, places, threshold), state.engines.threads
     else:
-        found, turn = engine_pairs(loaded.engines[modality], vectors, keys, places, threshold), None
+        found, turn = engine_pairs(engine, vectors, keys, places, threshold), None
     while True:
         with state.use():
             if state.closing.is_set():

@@ -25,8 +25,9 @@ from twinlens.index.errors import (
     ItemNotFound,
 )
 from twinlens.index.item import Modality, NewItem
+from twinlens.index.kinds.kind import Kind
 from twinlens.index.operations.backup import list_backups
-from twinlens.index.operations.steps import Backup, Progress
+from twinlens.index.operations.steps import Backup, Finding, Progress
 
 
 @pytest.fixture
@@ -93,6 +94,22 @@ def test_a_backup_restores_everything_under_another_name(catalog: Catalog, colle
     assert [hit.item.id for hit in hits] == ["item-03", "item-11"]
     restored.upsert([new_item("more")], space_id=SPACE)
     assert collection.stats().items == 20
+
+
+def test_a_merged_and_indexed_collection_restores_to_one_that_is_sound(
+    catalog: Catalog, collection: Collection, place: str
+) -> None:
+    collection.add_metadata_index("year")
+    collection.merge(kind=Kind.FLAT)
+    collection.upsert([new_item("fresh", metadata={"year": 2020})], space_id=SPACE)
+    collection.delete(["item-05"])
+    back_up(collection, place, "one")
+    restored = restore(catalog, place, "one", id="copy")
+    assert contents(restored) == contents(collection)
+    assert [found.id for found in restored.list(filter="year = 2020")] == ["fresh"]
+    assert restored.stats().metadata_indexes == collection.stats().metadata_indexes
+    assert restored.kind is Kind.FLAT
+    assert not [step for step in restored.check() if isinstance(step, Finding)]
 
 
 def test_a_backup_on_an_object_store_restores_everything(
