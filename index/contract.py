@@ -161,6 +161,9 @@ class CatalogLike(Protocol):
     def list(self, *, after: str = "", limit: int = 100) -> Sequence[CollectionLike]:
         """A page of collections by id."""
 
+    def entries(self, *, after: str = "", limit: int = 100) -> Sequence[CollectionLike | DamagedCollection]:
+        """A page of collections by id, with those that cannot be opened."""
+
     def delete(self, id: str) -> None:  # noqa: A002
         """Removes a collection with everything in it."""
 

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from twinlens.encoders.protocol import EncoderLike, variant_of
-from twinlens.index.catalog import Catalog
+from twinlens.index.contract import CatalogLike
 from twinlens.server.core.active import StartError, bundle_folder, open_data
 from twinlens.server.core.app import Application
 from twinlens.server.descriptors import allow_many_files
@@ -43,7 +43,7 @@ def serve(settings: Settings, *, encoder: EncoderLike | None = None) -> None:
     asyncio.run(_serve(settings, loaded, catalog))
 
 
-async def _serve(settings: Settings, loaded: EncoderLike, catalog: Catalog) -> None:
+async def _serve(settings: Settings, loaded: EncoderLike, catalog: CatalogLike) -> None:
     stop = asyncio.Event()
     _on_signals(stop)
     host = f"[{settings.host}]" if ":" in settings.host else settings.host

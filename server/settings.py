@@ -51,6 +51,8 @@ class Settings(BaseSettings):
     max_operations: int = Field(default=4, ge=1, le=64)
     # What searches: "faiss", or "milvus:URI" of a server (http://HOST:PORT) or of a Milvus Lite file that ends in .db.
     index: str = "faiss"
+    # With a Milvus server, which several servers share: where the pictures lie, a folder or an address (s3://…).
+    pictures: str | None = None
     # What a Milvus server asks for, if anything.
     milvus_token: SecretStr = SecretStr("")
     # Of collections that are created without saying so.

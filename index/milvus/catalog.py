@@ -96,6 +96,10 @@ class MilvusCatalog:
             self._check_open()
             return [self._opened(id_) for id_ in [id_ for id_ in self._ids() if id_ > after][:limit]]
 
+    def entries(self, *, after: str = "", limit: int = 100) -> builtins.list[MilvusCollection]:
+        """As `Catalog.entries`; Milvus keeps its files sound by itself."""
+        return self.list(after=after, limit=limit)
+
     def delete(self, id: str) -> None:  # noqa: A002
         """As `Catalog.delete`."""
         check_collection_id(id)

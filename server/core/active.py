@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,22 +10,16 @@ from typing import TYPE_CHECKING
 from twinlens.encoders.errors import BundleError, RuntimeUnavailable
 from twinlens.encoders.find_bundle import find_bundle
 from twinlens.encoders.protocol import EncoderLike, variant_of
-from twinlens.index.catalog import Catalog, DamagedCollection
-from twinlens.index.collection import Collection
+from twinlens.index.contract import CatalogLike
 from twinlens.index.durable import replace_file
-from twinlens.index.engines import EngineFactory
-from twinlens.index.errors import CollectionError, InvalidArgument
-from twinlens.index.kinds.kind import Kind
-from twinlens.index.operations.backup_place import BackupPlace
-from twinlens.index.options import IndexOptions
+from twinlens.index.errors import CollectionError
+from twinlens.server.core.catalogs import all_collections, make_catalog, name_damaged
 from twinlens.server.core.not_tuned import NotTuned
 from twinlens.server.core.thread_shares import thread_shares
-from twinlens.server.settings import MIB, Settings
+from twinlens.server.settings import Settings
 
 if TYPE_CHECKING:
     from twinlens.server.core.tuned import Tuned
-
-log = logging.getLogger(__name__)
 
 ACTIVE_NAME = "active.json"
 
@@ -116,22 +108,20 @@ def _tuned(bundle: Path, threads: int, data: Path | None, *, anew: bool) -> Tune
     return measure(data, bundle, threads) if anew else recall(data, bundle, threads)
 
 
-def open_catalog(data: Path, settings: Settings, variant: str) -> Catalog:
-    """Opens the collections of a data folder for this process alone.
+def open_catalog(data: Path, settings: Settings, variant: str) -> CatalogLike:
+    """Opens the collections that belong to a data folder.
 
     Args:
         data: The folder; made if missing.
-        settings: Threads, and kind and memory of indexes.
+        settings: What searches, and how.
         variant: What will compute vectors for them (`Encoder.variant`); it is kept with these.
 
     Raises:
-        StartError: if another process holds the folder or it cannot be used, or backups have no place.
+        StartError: if another process holds the folder or it cannot be used, or a setting names no place.
     """
     try:
-        if settings.backups is not None:
-            BackupPlace(settings.backups)  # says what is wrong with the address
         data.mkdir(parents=True, exist_ok=True)
-        return Catalog(data, options=index_options(settings), engine=index_engine(settings), variant=variant)
+        return make_catalog(data, settings, variant)
     except CollectionError as error:
         raise StartError(str(error)) from None
     except OSError as error:
@@ -139,59 +129,7 @@ def open_catalog(data: Path, settings: Settings, variant: str) -> Catalog:
         raise StartError(msg) from None
 
 
-def index_options(settings: Settings) -> IndexOptions:
-    """How the settings want collections to be searched."""
-    return IndexOptions(
-        threads=thread_shares(settings).search,
-        kind=Kind(settings.index_kind),
-        memory_bytes=settings.index_memory_mib * MIB or None,
-    )
-
-
-def index_engine(settings: Settings) -> EngineFactory | None:
-    """What searches in place of FAISS; None: nothing does.
-
-    Raises:
-        CollectionError: the address is not one.
-    """
-    if settings.index == "faiss":
-        return None
-    if not settings.index.startswith("milvus:"):
-        raise InvalidArgument(f"setting index: it is faiss or milvus:URI, not {settings.index!r}")
-    from twinlens.index.milvus.engine import MilvusEngine  # noqa: PLC0415 - brings a client of its own
-
-    return MilvusEngine(settings.index, token=settings.milvus_token.get_secret_value(), kind=Kind(settings.index_kind))
-
-
-def all_collections(catalog: Catalog) -> Iterator[Collection]:
-    """Every collection, by id, but for damaged ones."""
-    after = ""
-    while page := catalog.list(after=after, limit=100):
-        yield from page
-        after = page[-1].id
-
-
-def damaged_collections(catalog: Catalog) -> dict[str, str]:
-    """Those that cannot be opened, by id, and why."""
-    damaged: dict[str, str] = {}
-    after = ""
-    while page := catalog.entries(after=after, limit=100):
-        damaged.update({entry.id: entry.reason for entry in page if isinstance(entry, DamagedCollection)})
-        after = page[-1].id
-    return damaged
-
-
-def name_damaged(catalog: Catalog) -> None:
-    """Logs which collections cannot be used: the others are served all the same."""
-    for reason in damaged_collections(catalog).values():
-        log.error(
-            "%s; it is left out: check the disk, then restore it from a backup "
-            "(`twinlens collections restore BACKUP --replace`) or delete it",
-            reason,
-        )
-
-
-def check_spaces(catalog: Catalog, data: Path, bundle: str, space_id: str, active: Active | None) -> None:
+def check_spaces(catalog: CatalogLike, data: Path, bundle: str, space_id: str, active: Active | None) -> None:
     """Refuses to serve collections of one space with a bundle of another.
 
     Raises:
@@ -214,7 +152,7 @@ def check_spaces(catalog: Catalog, data: Path, bundle: str, space_id: str, activ
 
 def open_data(
     data: Path, bundle: Path | None, settings: Settings, encoder: EncoderLike | None = None
-) -> tuple[EncoderLike, Catalog]:
+) -> tuple[EncoderLike, CatalogLike]:
     """Opens a data folder with a bundle, by default the one it was served with before.
 
     Args:

@@ -6,8 +6,7 @@ import asyncio
 from collections.abc import Sequence
 
 from twinlens.encoders.protocol import EncoderLike
-from twinlens.index.catalog import Catalog
-from twinlens.index.collection import Collection
+from twinlens.index.contract import CatalogLike, CollectionLike
 from twinlens.server.core.admission import Admission
 from twinlens.server.core.call import Call
 from twinlens.server.core.classify import Classifier
@@ -28,7 +27,7 @@ from twinlens.server.settings import Settings
 class Application:
     """Everything a request needs, wired once. Made inside the event loop that serves it; owns the catalog."""
 
-    def __init__(self, encoder: EncoderLike, catalog: Catalog, settings: Settings) -> None:
+    def __init__(self, encoder: EncoderLike, catalog: CatalogLike, settings: Settings) -> None:
         self.settings = settings
         self.catalog = catalog
         self.io = WorkerPool("io", settings.io_threads)
@@ -65,7 +64,7 @@ class Application:
         refuse_if_unsupported([outcome.failure for outcome in outcomes])
         return outcomes
 
-    async def collection(self, id: str, call: Call) -> Collection:  # noqa: A002 - the id is what it is
+    async def collection(self, id: str, call: Call) -> CollectionLike:  # noqa: A002 - the id is what it is
         """A collection by id.
 
         Raises:

@@ -24,6 +24,7 @@ from twinlens.index.errors import (
     InvalidVector,
     ItemNotFound,
     MergeStopped,
+    NotOffered,
     SpaceMismatch,
 )
 
@@ -38,6 +39,7 @@ class Code(StrEnum):
     RESOURCE_EXHAUSTED = "resource_exhausted"
     DEADLINE_EXCEEDED = "deadline_exceeded"
     UNAVAILABLE = "unavailable"
+    UNIMPLEMENTED = "unimplemented"
     DATA_LOSS = "data_loss"
     INTERNAL = "internal"
 
@@ -104,6 +106,7 @@ _CODES: tuple[tuple[type[Exception], Code], ...] = (
     (CorruptCollection, Code.DATA_LOSS),
     (CollectionBusy, Code.UNAVAILABLE),
     (MergeStopped, Code.UNAVAILABLE),
+    (NotOffered, Code.UNIMPLEMENTED),
 )
 
 _REASONS: tuple[tuple[type[Exception], Reason], ...] = (

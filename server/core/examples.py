@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from twinlens.index.collection import Collection
+from twinlens.index.contract import CollectionLike
 from twinlens.index.item import Modality
 from twinlens.server.core.call import Call
 from twinlens.server.core.engine import Engine, Outcome, Picture
@@ -51,7 +51,7 @@ class ExampleSource:
     digest: str
     size_bytes: int
     pictures: int
-    collection: Collection | None = None
+    collection: CollectionLike | None = None
     label_key: str = ""
     space_id: str = ""
 
@@ -181,7 +181,7 @@ class ExampleCache:
         targets, starts = pile.targets()
         return ExampleVectors(tuple(pile.labels), targets, starts, pile.count, tuple(failures), unlabelled)
 
-    def _look_up(self, collection: Collection | None, content: Picture | RawVector | StoredItem | None) -> Outcome:
+    def _look_up(self, collection: CollectionLike | None, content: Picture | RawVector | StoredItem | None) -> Outcome:
         if isinstance(content, RawVector):
             return unit_vector(content.values, self._engine.dimension)
         if not isinstance(content, StoredItem):
@@ -191,7 +191,7 @@ class ExampleCache:
         return item_vector(collection, content, self._engine.dimension)
 
 
-def _add_items(pile: ExamplePile, collection: Collection, label_key: str) -> int:
+def _add_items(pile: ExamplePile, collection: CollectionLike, label_key: str) -> int:
     """Adds the labelled items of a collection; returns how many have no label."""
     unlabelled = 0
     if not label_key:

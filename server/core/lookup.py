@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from twinlens.index.collection import Collection
+from twinlens.index.contract import CollectionLike
 from twinlens.index.errors import InvalidArgument, ItemNotFound
 from twinlens.index.item import Modality
 from twinlens.server.core.engine import Outcome
@@ -29,7 +29,7 @@ class StoredItem:
     modality: Modality | None
 
 
-def item_vector(collection: Collection, item: StoredItem, dimension: int) -> Outcome:
+def item_vector(collection: CollectionLike, item: StoredItem, dimension: int) -> Outcome:
     """The unit vector of a stored item, or why there is none. Blocks."""
     if not item.id:
         return refused(Reason.INVALID_INPUT, "an item_id is empty")

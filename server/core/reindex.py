@@ -8,12 +8,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from twinlens.index.collection import Collection
+from twinlens.index.contract import CollectionLike
 from twinlens.index.errors import CorruptCollection
 from twinlens.index.item import Item, Modality
-from twinlens.server.core.active import StartError, all_collections, damaged_collections
+from twinlens.server.core.active import StartError
 from twinlens.server.core.app import Application
 from twinlens.server.core.call import Call
+from twinlens.server.core.catalogs import all_collections, damaged_collections
 from twinlens.server.core.engine import Input, Picture, Text
 from twinlens.server.core.errors import Reason
 from twinlens.server.core.lanes import Priority
@@ -69,7 +70,7 @@ async def reindex(app: Application, progress: Callable[[Progress], None]) -> Rei
     """
     space_id = app.engine.manifest.space_id
     behind = [c for c in all_collections(app.catalog) if c.space_id != space_id]
-    generations: list[tuple[Collection, int]] = []
+    generations: list[tuple[CollectionLike, int]] = []
     items = 0
     unembeddable: list[Unembeddable] = []
     for collection in behind:
@@ -96,7 +97,7 @@ async def drop_others(app: Application) -> int:
 
 async def _fill(
     app: Application,
-    collection: Collection,
+    collection: CollectionLike,
     generation: int,
     progress: Callable[[Progress], None],
     unembeddable: list[Unembeddable],
@@ -113,7 +114,7 @@ async def _fill(
 
 
 async def _embed(
-    app: Application, collection: Collection, items: Sequence[Item], unembeddable: list[Unembeddable]
+    app: Application, collection: CollectionLike, items: Sequence[Item], unembeddable: list[Unembeddable]
 ) -> Mapping[str, Mapping[Modality, NDArray[np.float32]]]:
     """Vectors by item; an item that cannot be embedded gets none, which is written too, so that it counts as done."""
     inputs: list[Input] = []

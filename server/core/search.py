@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from twinlens.index.collection import Collection
+from twinlens.index.contract import CollectionLike
 from twinlens.index.filters.parse import check_filter
 from twinlens.index.item import Hit, Modality
 from twinlens.server.core.admission import Admission
@@ -65,7 +65,7 @@ class Searcher:
         self._max_reply_bytes = max_reply_bytes
 
     async def search(
-        self, collection: Collection, queries: Sequence[Sequence[Part]], options: SearchOptions, call: Call
+        self, collection: CollectionLike, queries: Sequence[Sequence[Part]], options: SearchOptions, call: Call
     ) -> list[Answer]:
         """Answers queries, each on its own: a bad one fails alone.
 
@@ -116,7 +116,9 @@ class Searcher:
             return None
         return no_tower(engine.manifest, modality, so, instead)
 
-    async def _mix_all(self, collection: Collection, queries: Sequence[Sequence[Part]], call: Call) -> list[Outcome]:
+    async def _mix_all(
+        self, collection: CollectionLike, queries: Sequence[Sequence[Part]], call: Call
+    ) -> list[Outcome]:
         """Embeds the parts of all queries together, so that they share batches."""
         to_embed: list[Input] = []
         slots: list[list[int | None]] = []
@@ -142,7 +144,7 @@ class Searcher:
 
         return list(await asyncio.gather(*(mixed(q, row) for q, row in zip(queries, slots, strict=True))))
 
-    async def _lookup(self, collection: Collection, part: Part, call: Call) -> Outcome:
+    async def _lookup(self, collection: CollectionLike, part: Part, call: Call) -> Outcome:
         content, dimension = part.content, self._engine.dimension
         if isinstance(content, RawVector):
             return unit_vector(content.values, dimension)

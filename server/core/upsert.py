@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from twinlens.index.collection import Collection
+from twinlens.index.contract import CollectionLike
 from twinlens.index.errors import InvalidArgument, InvalidVector
 from twinlens.index.ids import MAX_ITEM_ID_BYTES, check_item_id
 from twinlens.index.item import Modality, NewItem
@@ -138,7 +138,7 @@ class Upserter:
                 f"space {ours}: they cannot be compared",
             )
 
-    async def upsert(self, collection: Collection, items: AsyncIterator[Incoming], call: Call) -> UpsertReport:
+    async def upsert(self, collection: CollectionLike, items: AsyncIterator[Incoming], call: Call) -> UpsertReport:
         """Stores a stream of items; of two items of one id the later one stays.
 
         A group is embedded and written whether or not the caller goes on: a stream that stalls takes no room from
@@ -171,7 +171,7 @@ class Upserter:
 
     async def _work(
         self,
-        collection: Collection,
+        collection: CollectionLike,
         group: Sequence[Incoming],
         before: asyncio.Task[None] | None,
         report: UpsertReport,
@@ -244,7 +244,7 @@ class Upserter:
         return ItemFailure(Reason.UNSUPPORTED, no_tower(self._engine.manifest, missing, so, f"give it {other}"))
 
     async def _write(
-        self, collection: Collection, ready: Sequence[tuple[Incoming, NewItem]], report: UpsertReport, call: Call
+        self, collection: CollectionLike, ready: Sequence[tuple[Incoming, NewItem]], report: UpsertReport, call: Call
     ) -> None:
         if not ready:
             return
@@ -263,7 +263,7 @@ class Upserter:
         else:
             report.stored += len(ready)
 
-    async def _store(self, collection: Collection, items: Sequence[NewItem], call: Call) -> None:
+    async def _store(self, collection: CollectionLike, items: Sequence[NewItem], call: Call) -> None:
         async with self._writers:
             await self._io.submit(call.priority, collection.upsert, items, space_id=self._engine.manifest.space_id)
 

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Iterable, Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from twinlens.index.collection import Collection
+from twinlens.index.contract import CollectionLike
 from twinlens.index.item import Modality
 from twinlens.index.stats import Stats
 from twinlens.server.core.app import Application
@@ -159,7 +159,7 @@ class CollectionService(collection_pb2_grpc.CollectionServiceServicer):
             deleted = await self._app.io.submit(current_call().priority, collection.delete, list(request.ids))
         return pb.DeleteItemsResponse(deleted_count=deleted)
 
-    async def _collection(self, id: str) -> Collection:  # noqa: A002 - the id is what it is
+    async def _collection(self, id: str) -> CollectionLike:  # noqa: A002 - the id is what it is
         return await self._app.collection(id, current_call())
 
 

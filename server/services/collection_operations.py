@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import closing
 from typing import TypeVar
 
-from twinlens.index.collection import Collection
+from twinlens.index.contract import CollectionLike
 from twinlens.index.errors import BackupNotFound
 from twinlens.index.item import Modality
 from twinlens.index.operations.backup import list_backups
@@ -102,7 +102,7 @@ class CollectionOperationsService(collection_operations_pb2_grpc.CollectionOpera
         if not request.backup:
             raise invalid_argument("the backup's id is empty")
 
-        def told(event: Progress | Collection) -> Iterator[pb.RestoreCollectionResponse]:
+        def told(event: Progress | CollectionLike) -> Iterator[pb.RestoreCollectionResponse]:
             if isinstance(event, Progress):
                 yield pb.RestoreCollectionResponse(progress=convert_collection.progress(event))
             else:
@@ -217,7 +217,7 @@ class CollectionOperationsService(collection_operations_pb2_grpc.CollectionOpera
 
         return pb.DeleteMetadataIndexResponse(collection=await self._app.operations.run(remove))
 
-    async def _collection(self, id: str) -> Collection:  # noqa: A002 - the id is what it is
+    async def _collection(self, id: str) -> CollectionLike:  # noqa: A002 - the id is what it is
         return await self._app.collection(id, current_call())
 
     async def _soon(self, work: Callable[[], T]) -> T:
@@ -250,7 +250,7 @@ def _find_backup(root: str, id: str) -> Backup:  # noqa: A002 - the id is what i
         raise ServiceError(Code.NOT_FOUND, f"there is no complete backup {id}") from None
 
 
-def _described(collection: Collection) -> collection_pb2.Collection:
+def _described(collection: CollectionLike) -> collection_pb2.Collection:
     return convert_collection.collection(collection.stats())
 
 

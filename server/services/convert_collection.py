@@ -5,7 +5,7 @@ from __future__ import annotations
 from google.protobuf.duration_pb2 import Duration
 
 from twinlens.index.catalog import DamagedCollection
-from twinlens.index.collection import Collection
+from twinlens.index.contract import CollectionLike
 from twinlens.index.errors import CorruptCollection
 from twinlens.index.item import Modality
 from twinlens.index.kinds.kind import Kind
@@ -65,7 +65,7 @@ def collection(stats: Stats) -> pb.Collection:
     )
 
 
-def entry(row: Collection | DamagedCollection) -> pb.Collection:
+def entry(row: CollectionLike | DamagedCollection) -> pb.Collection:
     """A collection as a list shows it: one that turns out to be damaged while it is asked is named as such, too."""
     if isinstance(row, DamagedCollection):
         return pb.Collection(id=row.id, damage=row.reason)

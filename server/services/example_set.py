@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from twinlens.index.collection import Collection
+from twinlens.index.contract import CollectionLike
 from twinlens.index.item import Modality
 from twinlens.server.core.engine import Picture
 from twinlens.server.core.errors import invalid_argument
@@ -64,7 +64,7 @@ def scoring(given: pb.ExampleSet) -> ExampleScoring:
     )
 
 
-def source(given: pb.ExampleSet, collection: Collection | None) -> ExampleSource:
+def source(given: pb.ExampleSet, collection: CollectionLike | None) -> ExampleSource:
     """Where the examples come from. Goes through all of their bytes: not for the event loop."""
     digest = hashlib.sha256()
     size_bytes = pictures = 0

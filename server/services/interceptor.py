@@ -31,6 +31,7 @@ _STATUS = {
     Code.RESOURCE_EXHAUSTED: grpc.StatusCode.RESOURCE_EXHAUSTED,
     Code.DEADLINE_EXCEEDED: grpc.StatusCode.DEADLINE_EXCEEDED,
     Code.UNAVAILABLE: grpc.StatusCode.UNAVAILABLE,
+    Code.UNIMPLEMENTED: grpc.StatusCode.UNIMPLEMENTED,
     Code.DATA_LOSS: grpc.StatusCode.DATA_LOSS,
     Code.INTERNAL: grpc.StatusCode.INTERNAL,
 }

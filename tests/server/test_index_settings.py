@@ -38,6 +38,12 @@ async def test_an_index_that_is_none_is_told_at_the_start(data: Path, index: str
             pass
 
 
+async def test_a_milvus_server_needs_a_place_for_pictures(data: Path) -> None:
+    with pytest.raises(StartError, match="setting pictures"):
+        async with run_server(data, FakeEncoder(), index="milvus:http://127.0.0.1:1"):
+            pass
+
+
 def test_a_token_is_never_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TWINLENS_MILVUS_TOKEN", "user:secret")
     settings = load_settings()
