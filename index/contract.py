@@ -9,6 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from twinlens.index.catalog import DamagedCollection
 from twinlens.index.item import Hit, Item, Modality, NewItem
 from twinlens.index.kinds.kind import Kind
 from twinlens.index.operations.export import Export

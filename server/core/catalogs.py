@@ -54,7 +54,7 @@ def make_catalog(data: Path, settings: Settings, variant: str) -> CatalogLike:
 
     if settings.pictures is None:
         raise InvalidArgument(
-            "setting pictures: with a Milvus server, name the folder or address (s3://…) where all servers keep pictures"
+            "setting pictures: with a Milvus server, name the folder or address (s3://…) where all servers have pictures"
         )
     return MilvusCatalog(settings.index, pictures=settings.pictures, token=token, kind=kind)
 
