@@ -43,6 +43,10 @@ class EngineUnavailable(CollectionError):  # noqa: N818
     """The vector engine's package is not installed; the message names the extra."""
 
 
+class EngineUnreachable(EngineUnavailable):
+    """The vector engine runs elsewhere and does not answer; trying again later may help."""
+
+
 class DamagedSegment(CollectionError):  # noqa: N818
     """A file of merged vectors is missing, cut off or changed; it is named. It can be built again from the database."""
 

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from twinlens.index.errors import CollectionError, EngineUnavailable
+from twinlens.index.errors import CollectionError, EngineUnavailable, EngineUnreachable
 from twinlens.index.milvus.address import MilvusAddress
 
 # Without a limit pymilvus tries an unreachable server again for many minutes.
@@ -72,21 +72,19 @@ class MilvusConnection:
         """Turns errors of a call into ours.
 
         Raises:
-            EngineUnavailable: the server cannot be reached.
+            EngineUnreachable: the server does not answer.
             CollectionError: whatever else Milvus complains about.
         """
         exceptions = importlib.import_module("pymilvus.exceptions")
-        grpc = importlib.import_module("grpc")
+        gone = EngineUnreachable("Milvus does not answer; try again later")  # callers of a server may read this
         try:
             yield
-        except exceptions.MilvusUnavailableException as error:
-            raise self._unreachable() from error
+        except (exceptions.MilvusUnavailableException, importlib.import_module("grpc").RpcError) as error:
+            raise gone from error
         except exceptions.MilvusException as error:
             if any(sign in str(error) for sign in _UNREACHABLE):
-                raise self._unreachable() from error
+                raise gone from error
             raise CollectionError(f"Milvus at {self.address}: {_first_line(error)}") from error
-        except grpc.RpcError as error:
-            raise self._unreachable() from error
 
     def _connect(self) -> Any:
         try:
@@ -128,8 +126,8 @@ class MilvusConnection:
                 if not _lite_users[self.address.uri]:
                     lite.server_manager_instance.release_server(self.address.uri)
 
-    def _unreachable(self) -> EngineUnavailable:
-        return EngineUnavailable(f"Milvus at {self.address} cannot be reached: see that it runs, and check its address")
+    def _unreachable(self) -> EngineUnreachable:
+        return EngineUnreachable(f"Milvus at {self.address} cannot be reached: see that it runs, and check its address")
 
 
 def _first_line(error: Exception) -> str:

@@ -25,20 +25,20 @@ def milvus_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     if importlib.util.find_spec("milvus") is None:
         pytest.skip("the package milvus, a server, is not installed")
     folder = tmp_path_factory.mktemp("milvus")
-    with subprocess.Popen(
-        [sys.executable, "-c", _SERVE, str(folder / "server")],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=folder.joinpath("log").open("wb"),
-        text=True,
-    ) as process:
+    with (
+        folder.joinpath("log").open("wb") as log,
+        subprocess.Popen(
+            [sys.executable, "-c", _SERVE, str(folder / "server")],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=log,
+            text=True,
+        ) as process,
+    ):
         assert process.stdout is not None
         assert process.stdin is not None
-        try:
-            line = next(line for line in iter(process.stdout.readline, "") if line.startswith("port "))
-        except BaseException:
-            process.kill()
-            raise
+        line = next((line for line in process.stdout if line.startswith("port ")), "")
+        assert line, folder.joinpath("log").read_text(errors="replace")
         yield f"milvus:http://127.0.0.1:{line.split()[1]}"
         process.stdin.close()
 
