@@ -15,7 +15,7 @@ from twinlens.index.kinds.sample import sample_rows
 from twinlens.index.kinds.structure import Structure
 from twinlens.index.protocol import Vectors
 
-_DEPTHS = (10, 100, 1000)
+DEPTHS = (10, 100, 1000)
 _QUERIES = 128
 _QUERIES_AT_ONCE = 16
 _SPARE = 6
@@ -63,7 +63,7 @@ class Effort:
             f"{name}_{field}_{depth}": value
             for name, level in (("usual", self.usual), ("sure", self.sure))
             for field, values in (("candidates", level.candidates), ("effort", level.efforts))
-            for depth, value in zip(_DEPTHS, values, strict=True)
+            for depth, value in zip(DEPTHS, values, strict=True)
         }
 
 
@@ -75,7 +75,7 @@ def kept_effort(parameters: Mapping[str, int]) -> Effort:
     """
 
     def values(name: str) -> tuple[int, ...]:
-        return tuple(parameters[f"{name}_{depth}"] for depth in _DEPTHS)
+        return tuple(parameters[f"{name}_{depth}"] for depth in DEPTHS)
 
     def level(name: str) -> Level:
         return Level(values(f"{name}_candidates"), values(f"{name}_effort"))
@@ -95,10 +95,10 @@ def measure_effort(structure: Structure, matrix: Vectors, stop: Callable[[], boo
         MergeStopped: `stop` said so.
     """
     queries = _queries_near(matrix, stop)
-    nearest = _nearest(matrix, queries, min(_DEPTHS[-1], len(matrix) // 2), stop)
+    nearest = _nearest(matrix, queries, min(DEPTHS[-1], len(matrix) // 2), stop)
     levels = []
     for recall in (_USUAL_RECALL, _SURE_RECALL):
-        pairs = [_enough(structure, queries, nearest[:, :depth], recall, stop) for depth in _DEPTHS]
+        pairs = [_enough(structure, queries, nearest[:, :depth], recall, stop) for depth in DEPTHS]
         levels.append(Level(tuple(pair[0] for pair in pairs), tuple(pair[1] for pair in pairs)))
     return Effort(*levels)
 
@@ -108,7 +108,10 @@ def _enough(
 ) -> tuple[int, int]:
     """The fewest candidates and then the least effort that find this share of the nearest."""
     depth = nearest.shape[1]
-    sizes = [depth * each + _SPARE for each in _CANDIDATES_A_HIT if depth * each <= _MOST_CANDIDATES]
+    most = min(_MOST_CANDIDATES, structure.most - _SPARE)
+    sizes = [depth * each + _SPARE for each in _CANDIDATES_A_HIT if depth * each <= most]
+    if not sizes:  # more than it can name
+        return depth + _SPARE, structure.steps[-1]
     found = _share_found(structure.propose(queries, sizes[-1], _THOROUGH), nearest)
     least = (1 - (1 - recall) * _LOST_TO_CODES) * found[-1]
     candidates = next(size for size in sizes if found[size - 1] >= least)
@@ -159,9 +162,9 @@ def _nearest(matrix: Vectors, queries: Vectors, wanted: int, stop: Callable[[], 
 
 def _in_proportion(at: tuple[int, ...], wanted: int) -> int:
     """On the line through the values for the two depths around; beyond the last as many times its value."""
-    if wanted >= _DEPTHS[-1]:
-        return -(-at[-1] * wanted // _DEPTHS[-1])
-    right = 1 if wanted < _DEPTHS[1] else 2
-    low, high = _DEPTHS[right - 1 : right + 1]
+    if wanted >= DEPTHS[-1]:
+        return -(-at[-1] * wanted // DEPTHS[-1])
+    right = 1 if wanted < DEPTHS[1] else 2
+    low, high = DEPTHS[right - 1 : right + 1]
     part = max(wanted - low, 0)
     return at[right - 1] + -(-(at[right] - at[right - 1]) * part // (high - low))

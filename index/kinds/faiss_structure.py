@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,8 @@ _STEPS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512,
 
 class FaissStructure:
     """A `Structure` that is an index of FAISS, built or read, and not changed any more."""
+
+    most = sys.maxsize
 
     def __init__(self, kind: Kind, index: Any, parameters: dict[str, int]) -> None:
         """Takes over an index, from then on `index`.

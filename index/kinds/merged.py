@@ -142,7 +142,7 @@ class MergedVectors:
         left = list(range(len(queries)))
         while left:
             candidates, effort = level.at(wanted)
-            if candidates >= len(matrix) or structure.cost(effort) + candidates >= count:
+            if candidates > structure.most or candidates >= len(matrix) or structure.cost(effort) + candidates >= count:
                 return
             some = queries if len(left) == len(queries) else queries[left]
             with self._threads.take(len(left)):

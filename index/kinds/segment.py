@@ -19,8 +19,10 @@ import numpy as np
 from twinlens.index.durable import sync, sync_all
 from twinlens.index.errors import DamagedSegment, MergeStopped
 from twinlens.index.kinds.build import build_structure
+from twinlens.index.kinds.device import Device
 from twinlens.index.kinds.effort import kept_effort, measure_effort
 from twinlens.index.kinds.faiss_structure import read_structure
+from twinlens.index.kinds.gpu import on_device
 from twinlens.index.kinds.kind import Kind
 from twinlens.index.kinds.main_index import MainIndex
 from twinlens.index.kinds.mapped import map_vectors
@@ -93,10 +95,16 @@ def write_segment(
         shutil.rmtree(aside, ignore_errors=True)
 
 
-def open_segment(folder: Path, *, threads: SearchThreads) -> MainIndex:
+def open_segment(folder: Path, *, threads: SearchThreads, device: Device = Device.CPU) -> MainIndex:
     """Opens a segment after reading every byte of it once. Vectors stay on disk, mapped.
 
+    Args:
+        folder: Where it lies.
+        threads: Where the threads of searches come from.
+        device: What searches it.
+
     Raises:
+        EngineUnavailable: `device` is `cuda`, and there is no GPU or it failed.
         DamagedSegment: a file is missing or is not what was written; it is named.
     """
     manifest = read_manifest(folder)
@@ -115,7 +123,8 @@ def open_segment(folder: Path, *, threads: SearchThreads) -> MainIndex:
     keys = _load_keys(folder, manifest)
     matrix = _map(folder, manifest)
     if manifest.kind is Kind.FLAT:
-        return MergedVectors(keys, matrix, threads=threads)
+        there = on_device(device, manifest.kind, matrix, None)
+        return MergedVectors(keys, matrix, threads=threads, structure=there)
     try:
         structure = read_structure(folder / _STRUCTURE, manifest.kind, dict(manifest.parameters))
         effort = kept_effort(manifest.parameters)
@@ -123,12 +132,14 @@ def open_segment(folder: Path, *, threads: SearchThreads) -> MainIndex:
         raise DamagedSegment(f"{folder.name}/{_STRUCTURE}: not what its parameters say") from error
     if structure.count != manifest.count or structure.dimension != manifest.dimension:
         raise DamagedSegment(f"{folder.name}/{_STRUCTURE}: of other vectors")
+    here = structure, effort
+    there = on_device(device, manifest.kind, matrix, here)
     return MergedVectors(
         keys,
         matrix,
         threads=threads,
-        structure=(structure, effort),
-        structure_bytes=manifest.files[_STRUCTURE][0],
+        structure=there,
+        structure_bytes=manifest.files[_STRUCTURE][0] if there == here else 0,
     )
 
 

@@ -14,10 +14,12 @@ class Structure(Protocol):
 
     Attributes:
         kind: Which kind it makes a segment.
+        most: How many it can name at once.
         steps: Efforts worth trying, ascending; each finds more than the one before and takes longer.
     """
 
     kind: Kind
+    most: int
     steps: tuple[int, ...]
 
     def propose(self, queries: Vectors, wanted: int, effort: int) -> Rows:
