@@ -133,8 +133,11 @@ class Ranked:
     def __init__(self, ranking: list[int]) -> None:
         self.ranking = ranking
 
-    def search(self, queries: np.ndarray, top_k: int, *, exact: bool = False) -> tuple[np.ndarray, np.ndarray]:
+    def search(
+        self, queries: np.ndarray, top_k: int, *, exact: bool = False, among: object = None
+    ) -> tuple[np.ndarray, np.ndarray]:
         assert not exact
+        assert among is None
         keys = np.array([self.ranking[:top_k]] * len(queries), dtype=np.int64).reshape(len(queries), -1)
         return np.linspace(1, 0, keys.size, dtype=np.float32).reshape(keys.shape), keys
 
@@ -167,8 +170,11 @@ def test_items_below_the_least_score_are_not_even_looked_up(deleted: set[int], m
 class Scored:
     """An engine with ten keys whose scores fall from 1 by tenths, the later half below 0.5."""
 
-    def search(self, queries: np.ndarray, top_k: int, *, exact: bool = False) -> tuple[np.ndarray, np.ndarray]:
+    def search(
+        self, queries: np.ndarray, top_k: int, *, exact: bool = False, among: object = None
+    ) -> tuple[np.ndarray, np.ndarray]:
         assert not exact
+        assert among is None
         keys = np.tile(np.arange(10, dtype=np.int64)[:top_k], (len(queries), 1))
         return (1 - keys / 9).astype(np.float32), keys
 
