@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from twinlens.index.faiss_library import import_faiss
@@ -24,6 +25,7 @@ class SearchThreads:
         """
         self._limit = limit
         self._used = 0
+        self._waiting = 0
         self._changed = threading.Condition()
 
     @property
@@ -46,18 +48,22 @@ class SearchThreads:
         Yields:
             How many it got.
         """
-        faiss = import_faiss()
+        limit = self.limit
         with self._changed:
-            self._changed.wait_for(lambda: self._used < self.limit)
-            taken = max(1, min(wanted, self.limit - self._used))
+            while self._used >= limit:
+                self._waiting += 1
+                self._changed.wait()
+                self._waiting -= 1
+            taken = max(1, min(wanted, limit - self._used))
             self._used += taken
         try:
-            faiss.omp_set_num_threads(taken)  # OpenMP keeps it per thread: others keep theirs
+            self._set_threads(taken)  # OpenMP keeps it per thread: others keep theirs
             yield taken
         finally:
             with self._changed:
                 self._used -= taken
-                self._changed.notify_all()
+                if self._waiting:
+                    self._changed.notify_all()
 
     @contextmanager
     def beside(self) -> Iterator[int]:
@@ -69,10 +75,14 @@ class SearchThreads:
             How many there are.
         """
         limit = self.limit
-        faiss = import_faiss()
-        before = faiss.omp_get_max_threads()
-        faiss.omp_set_num_threads(limit)
+        before = import_faiss().omp_get_max_threads()
+        self._set_threads(limit)
         try:
             yield limit
         finally:
-            faiss.omp_set_num_threads(before)
+            self._set_threads(before)
+
+    @functools.cached_property
+    def _set_threads(self) -> Callable[[int], None]:
+        found: Callable[[int], None] = import_faiss().omp_set_num_threads
+        return found

@@ -29,6 +29,7 @@ class FaissStructure:
             index: An `IndexHNSW` or an `IndexIVF`.
             parameters: How it was built.
         """
+        self._faiss = import_faiss()
         self.kind = kind
         self.parameters = parameters
         self.index = index
@@ -52,22 +53,19 @@ class FaissStructure:
 
     def propose(self, queries: Vectors, wanted: int, effort: int) -> Rows:
         """See `Structure`."""
-        faiss = import_faiss()
         settings = self._settings.get(effort)
         if settings is None:
             settings = self._settings[effort] = self._made_settings(effort)
         scores = np.empty((len(queries), wanted), dtype=np.float32)
         rows = np.empty((len(queries), wanted), dtype=np.int64)
-        self.index.search_c(
-            len(queries), faiss.swig_ptr(queries), wanted, faiss.swig_ptr(scores), faiss.swig_ptr(rows), settings
-        )
+        pointer = self._faiss.swig_ptr
+        self.index.search_c(len(queries), pointer(queries), wanted, pointer(scores), pointer(rows), settings)
         return rows
 
     def _made_settings(self, effort: int) -> Any:
-        faiss = import_faiss()
         if self._graph:
-            return faiss.SearchParametersHNSW(efSearch=effort)
-        return faiss.SearchParametersIVF(nprobe=min(effort, self.index.nlist))
+            return self._faiss.SearchParametersHNSW(efSearch=effort)
+        return self._faiss.SearchParametersIVF(nprobe=min(effort, self.index.nlist))
 
     def cost(self, effort: int) -> int:
         """See `Structure`."""
@@ -83,7 +81,6 @@ class FaissStructure:
         Raises:
             OSError: the disk is full.
         """
-        faiss = import_faiss()
         failures: list[OSError] = []
         with path.open("wb") as file:
 
@@ -95,7 +92,7 @@ class FaissStructure:
                     return 0
 
             try:
-                faiss.write_index(self.index, faiss.PyCallbackIOWriter(write))
+                self._faiss.write_index(self.index, self._faiss.PyCallbackIOWriter(write))
             except RuntimeError:
                 if not failures:
                     raise

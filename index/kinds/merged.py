@@ -150,22 +150,37 @@ class MergedVectors:
             usable = rows >= 0
             if shown is not None:
                 usable &= shown[rows]  # row -1 is the last one; it is left out already
-            # The nearest are surely among the candidates, but not all that are just near enough to be candidates. Where
-            # the first of them are hidden, those found would be of the latter sort, and there may be better ones.
-            relied = wanted // 2 if thinned else candidates
-            enough = np.count_nonzero(usable[:, :relied], axis=1) >= found
-            if thinned:
-                enough &= rows[:, -1] >= 0  # else it has looked everywhere it was told to
             if usable.all():
                 ranked = rank_rows(matrix, self.keys, some, rows, candidates)
+                enough = [True] * len(left)
             else:
                 ranked = [
                     best_rows(matrix, self.keys, query, of_query[kept], int(np.count_nonzero(kept)))
                     for query, of_query, kept in zip(some, rows, usable, strict=True)
                 ]
-            for i, sure, (scores, keys) in zip(left, enough.tolist(), ranked, strict=True):
+                enough = _enough(rows, usable, found, wanted // 2 if thinned else None)
+            for i, sure, (scores, keys) in zip(left, enough, ranked, strict=True):
                 # Where the last one compared ties with the last one found, others that tie may not be candidates.
                 if sure and (len(keys) == found or scores[-1] < scores[found - 1]):
                     best[i] = scores[:found], keys[:found]
             left = [i for i in left if best[i] is None]
             wanted *= _DEEPER
+
+
+def _enough(rows: Rows, usable: NDArray[np.bool_], found: int, relied: int | None) -> list[bool]:
+    """Whether the best of the candidates that may be found are the best of all that may be found.
+
+    All that is near is among the candidates, but not all that is just near enough to be one. Where the first candidates
+    are hidden, what is found is of the latter sort, and there may be better that is not among them.
+
+    Args:
+        rows: Candidates, best first, shape (q, c).
+        usable: Those that may be found, shape (q, c).
+        found: How many are wanted.
+        relied: So many of the first candidates must hold them, and nothing must be lacking; None: it is a matter of
+            number alone.
+    """
+    enough = np.count_nonzero(usable[:, :relied], axis=1) >= found
+    if relied is not None:
+        enough &= rows[:, -1] >= 0
+    return [bool(each) for each in enough]
