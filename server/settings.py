@@ -57,6 +57,8 @@ class Settings(BaseSettings):
     milvus_token: SecretStr = SecretStr("")
     # Of collections that are created without saying so.
     index_kind: Literal["auto", "flat", "hnsw", "ivf_flat", "ivf_pq"] = "auto"
+    # Where merged vectors are searched; "auto": on a GPU where FAISS sees one.
+    index_device: Literal["auto", "cpu", "cuda"] = "auto"
     # What the index of one collection may take before `auto` chooses a smaller kind; 0 means half of the machine's
     # memory.
     index_memory_mib: int = Field(default=0, ge=0)

@@ -36,7 +36,10 @@ def make_catalog(data: Path, settings: Settings, variant: str) -> CatalogLike:
         BackupPlace(settings.backups)  # says what is wrong with the address
     kind = Kind(settings.index_kind)
     options = IndexOptions(
-        threads=thread_shares(settings).search, kind=kind, memory_bytes=settings.index_memory_mib * MIB or None
+        threads=thread_shares(settings).search,
+        kind=kind,
+        memory_bytes=settings.index_memory_mib * MIB or None,
+        device=settings.index_device,
     )
     if settings.index == _FAISS:
         return Catalog(data, options=options, variant=variant)
@@ -54,7 +57,8 @@ def make_catalog(data: Path, settings: Settings, variant: str) -> CatalogLike:
 
     if settings.pictures is None:
         raise InvalidArgument(
-            "setting pictures: with a Milvus server, name the folder or address (s3://…) where all servers have pictures"
+            "setting pictures: with a Milvus server, name the folder or address (s3://…) where pictures lie for all "
+            "servers that share it"
         )
     return MilvusCatalog(settings.index, pictures=settings.pictures, token=token, kind=kind)
 
