@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from twinlens.index.errors import CollectionError, InvalidArgument, InvalidVector
 from twinlens.index.kinds.effort import Effort
-from twinlens.index.kinds.exact import Scores, best_rows, compare_all, rank_rows
+from twinlens.index.kinds.exact import Rows, Scores, best_rows, compare_all, rank_rows
 from twinlens.index.kinds.kind import Kind
 from twinlens.index.kinds.structure import Structure
 from twinlens.index.protocol import Keys, Vectors
