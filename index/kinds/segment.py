@@ -81,6 +81,7 @@ def write_segment(
         write_manifest(
             aside,
             SegmentManifest(
+                name=folder.name,
                 kind=Kind.FLAT if structure is None else structure.kind,
                 count=len(keys),
                 dimension=dimension,

@@ -22,6 +22,7 @@ class SegmentManifest:
     """Written last, so that whatever it lists is complete.
 
     Attributes:
+        name: Of the segment's folder: files that a mix-up brought into another one are sound, but not its own.
         kind: Never `auto`.
         count: How many vectors.
         dimension: Of the vectors.
@@ -29,6 +30,7 @@ class SegmentManifest:
         files: Bytes and CRC-32 of every other file, by name.
     """
 
+    name: str
     kind: Kind
     count: int
     dimension: int
@@ -46,7 +48,7 @@ def read_manifest(folder: Path) -> SegmentManifest:
     """Reads it.
 
     Raises:
-        DamagedSegment: it is missing, damaged or of another format.
+        DamagedSegment: it is missing, damaged, of another format or of another segment.
     """
     where = f"{folder.name}/{_NAME}"
     try:
@@ -56,6 +58,7 @@ def read_manifest(folder: Path) -> SegmentManifest:
         if document["format"] != _FORMAT:
             raise DamagedSegment(f"{where}: format {document['format']}, but {_FORMAT} is wanted")
         manifest = SegmentManifest(
+            name=str(document["name"]),
             kind=Kind(document["kind"]),
             count=int(document["count"]),
             dimension=int(document["dimension"]),
@@ -66,6 +69,8 @@ def read_manifest(folder: Path) -> SegmentManifest:
         raise DamagedSegment(f"{where}: {(error.strerror or 'unreadable').lower()}") from error
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise DamagedSegment(f"{where}: not what was written") from error
+    if manifest.name != folder.name:
+        raise DamagedSegment(f"{where}: belongs to the segment {manifest.name!r}")
     if manifest.kind is Kind.AUTO or manifest.count < 0 or manifest.dimension < 1:
         raise DamagedSegment(f"{where}: {manifest.count} vectors of dimension {manifest.dimension} as {manifest.kind}")
     return manifest
