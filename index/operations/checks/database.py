@@ -66,16 +66,16 @@ def check_items(state: CollectionState) -> Iterator[Progress | Finding]:
             keys = statements.keys_after(connection, after, _PAGE)
         if not keys:
             break
-        for message in _damaged(state, keys):
-            yield from few.found("", f"{message}; store the item again or restore a backup")
+        for item_id, message in _damaged(state, keys):
+            yield from few.found(item_id, f"{message}; store the item again or restore a backup")
         after = keys[-1]
         done += len(keys)
         yield Progress("items", done, max(done, total))
     yield from few.rest()
 
 
-def _damaged(state: CollectionState, keys: list[int]) -> list[str]:
-    """What is wrong with the rows of these keys: one by one where not all can be read together."""
+def _damaged(state: CollectionState, keys: list[int]) -> list[tuple[str, str]]:
+    """Ids and what is wrong with the rows of these keys: one by one where not all can be read together."""
     try:
         with state.use(), state.database.read() as connection:
             for item in store.items_by_key(connection, keys, state.name).values():
@@ -84,7 +84,8 @@ def _damaged(state: CollectionState, keys: list[int]) -> list[str]:
         raise
     except CollectionError as error:
         if len(keys) == 1:
-            return [str(error)]
+            with state.use(), state.database.read() as connection:
+                return [(item_id, str(error)) for item_id in statements.ids_of(connection, keys)]
         middle = len(keys) // 2
         return _damaged(state, keys[:middle]) + _damaged(state, keys[middle:])
     return []

@@ -113,9 +113,11 @@ def test_a_damaged_row_of_an_item_is_found(collection: Collection, folder: Path)
     change(folder, "UPDATE items SET metadata = 'no json' WHERE id = 'item-150'")
     change(folder, "UPDATE items SET metadata = '[]' WHERE id = 'item-151'")
     found = findings(collection)
-    assert [finding.part for finding in found] == ["database", "database"]
+    assert [(finding.part, finding.subject) for finding in found] == [
+        ("database", "item-150"),
+        ("database", "item-151"),
+    ]
     assert "item-150" in found[0].message
-    assert "item-151" in found[1].message
 
 
 def flip(path: Path) -> None:
