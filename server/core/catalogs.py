@@ -9,6 +9,7 @@ from pathlib import Path
 from twinlens.index.catalog import Catalog, DamagedCollection
 from twinlens.index.contract import CatalogLike, CollectionLike
 from twinlens.index.errors import InvalidArgument
+from twinlens.index.kinds.device import Device
 from twinlens.index.kinds.kind import Kind
 from twinlens.index.operations.backup_place import BackupPlace
 from twinlens.index.options import IndexOptions
@@ -39,7 +40,7 @@ def make_catalog(data: Path, settings: Settings, variant: str) -> CatalogLike:
         threads=thread_shares(settings).search,
         kind=kind,
         memory_bytes=settings.index_memory_mib * MIB or None,
-        device=settings.index_device,
+        device=Device(settings.index_device),
     )
     if settings.index == _FAISS:
         return Catalog(data, options=options, variant=variant)
