@@ -73,8 +73,9 @@ class Matching:
                 keys = answer.keys
             else:
                 asked = np.array(sorted(changed), dtype=np.int64)
-                kept = answer.keys[~np.isin(answer.keys, asked, assume_unique=True)]
-                keys = np.union1d(kept, _matching_among(connection, where_by_key, asked))
+                kept = answer.keys[asked[np.searchsorted(asked, answer.keys) % len(asked)] != answer.keys]
+                found = _matching_among(connection, where_by_key, asked)
+                keys = np.insert(kept, np.searchsorted(kept, found), found)
         else:
             keys = _matching(connection, where)
         self._remember(where, _Answer(through, keys))
