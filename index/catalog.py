@@ -28,6 +28,7 @@ from twinlens.index.errors import (
     InvalidArgument,
 )
 from twinlens.index.ids import check_collection_id, may_be_collection_id
+from twinlens.index.kinds.device import Device, check_device
 from twinlens.index.kinds.kind import Kind, check_kind
 from twinlens.index.operations.backup_place import BackupPlace
 from twinlens.index.operations.restore import find_backup, restore_into
@@ -71,7 +72,10 @@ class Catalog:
         Raises:
             CollectionBusy: another catalog, usually of another process, has it; the message says which.
             CollectionError: it cannot be created or written to.
+            EngineUnavailable: a GPU is asked for, and FAISS sees none.
         """
+        if options.device is Device.CUDA:
+            check_device(options.device)
         self._folder = Path(root) / "collections"
         self._engines = Engines(options, SearchThreads(options.threads), factory=engine)
         self._variant = variant

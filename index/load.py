@@ -29,7 +29,7 @@ def load_generation(
         EngineUnavailable: the engine's package is not installed.
     """
     if engines.factory is None:
-        trees = open_trees(connection, generation, folder, name, threads=engines.threads)
+        trees = open_trees(connection, generation, folder, name, threads=engines.threads, device=engines.options.device)
         return LoadedGeneration(generation, trees, trees)
     made = {modality: engines.factory(generation.dimension) for modality in Modality}
     for modality, keys, vectors in stream_vectors(connection, generation.number, generation.dimension, name):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from twinlens.index.kinds.device import Device
 from twinlens.index.kinds.kind import Kind
 
 
@@ -16,12 +17,12 @@ class IndexOptions:
         kind: Of collections that are created without saying so.
         memory_bytes: What one collection's index may take before `auto` chooses a smaller kind; None: half of the
             machine's memory.
-        device: "cpu", "cuda", or "auto": a GPU where there is one.
+        device: What searches merged vectors; fresh ones are compared on the CPU.
         least_merged: While a generation has fewer vectors of a modality, they stay unmerged and are all compared.
     """
 
     threads: int | None = None
     kind: Kind = Kind.AUTO
     memory_bytes: int | None = None
-    device: str = "auto"
+    device: Device = Device.AUTO
     least_merged: int = 4096

@@ -117,7 +117,14 @@ def _fresh_view(
 ) -> View:
     """A view of the segment, or, where there is none, of all vectors unmerged."""
     if row.token:
-        main = open_main(state.segments / row.token, generation, state.name, threads=state.engines.threads)
+        engines = state.engines
+        main = open_main(
+            state.segments / row.token,
+            generation,
+            state.name,
+            threads=engines.threads,
+            device=engines.options.device,
+        )
         if main is None:
             raise DamagedSegment("merged vectors cannot be read back from the disk as they were written")
         return tree.new_view(main)

@@ -10,6 +10,7 @@ from pathlib import Path
 from twinlens.index.errors import CollectionError, EngineUnavailable
 from twinlens.index.generations import Generation
 from twinlens.index.item import Modality
+from twinlens.index.kinds.device import Device
 from twinlens.index.kinds.main_index import MainIndex
 from twinlens.index.kinds.segment import open_segment
 from twinlens.index.search_threads import SearchThreads
@@ -28,6 +29,7 @@ def open_trees(
     name: str,
     *,
     threads: SearchThreads,
+    device: Device,
 ) -> Mapping[Modality, TreeIndex]:
     """Opens the segments that count and takes over what changed since; without one, all comes from the database.
 
@@ -37,17 +39,18 @@ def open_trees(
         folder: Where the segments lie.
         name: What to call the collection.
         threads: Where the threads of searches come from.
+        device: What searches the segments.
 
     Raises:
         CorruptCollection: a vector or a row in the database is damaged. Damaged segments are no error: they are not
             used, and one line in the log says so.
-        EngineUnavailable: FAISS is not installed.
+        EngineUnavailable: FAISS is not installed, or sees no device of that sort.
     """
     trees = {modality: TreeIndex(generation.dimension, threads) for modality in Modality}
     rows = find_segments(connection, generation.number, name)
     for modality, row in rows.items():
         tree = trees[modality]
-        main = open_main(folder / row.token, generation, name, threads=threads)
+        main = open_main(folder / row.token, generation, name, threads=threads, device=device)
         if main is not None:
             view = tree.new_view(main)
             step = catch_up(connection, view, generation, modality, row.through, name)
@@ -60,13 +63,15 @@ def open_trees(
     return trees
 
 
-def open_main(folder: Path, generation: Generation, name: str, *, threads: SearchThreads) -> MainIndex | None:
+def open_main(
+    folder: Path, generation: Generation, name: str, *, threads: SearchThreads, device: Device
+) -> MainIndex | None:
     """Opens a segment; None where it cannot be used."""
     if not folder.is_dir():
         log.info("%s: merged vectors were not finished or are gone; reading all from the database", name)
         return None
     try:
-        main = open_segment(folder, threads=threads)
+        main = open_segment(folder, threads=threads, device=device)
     except EngineUnavailable:
         raise
     except (CollectionError, OSError) as error:

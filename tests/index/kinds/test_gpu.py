@@ -7,6 +7,7 @@ import logging
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from functools import cache
 from pathlib import Path
 
@@ -15,7 +16,9 @@ import pytest
 
 from tests.support.fake_gpu import MOST, FakeGpuFaiss
 from tests.support.oracle import TOLERANCE, assert_exact
+from twinlens.index.catalog import Catalog
 from twinlens.index.errors import EngineUnavailable
+from twinlens.index.item import Modality, NewItem
 from twinlens.index.kinds import device as device_module
 from twinlens.index.kinds import gpu_indexes
 from twinlens.index.kinds.device import Device, sees_gpu
@@ -23,6 +26,7 @@ from twinlens.index.kinds.gpu_thread import GpuThread
 from twinlens.index.kinds.kind import Kind
 from twinlens.index.kinds.main_index import MainIndex
 from twinlens.index.kinds.segment import open_segment, write_segment
+from twinlens.index.options import IndexOptions
 from twinlens.index.search_threads import SearchThreads
 from twinlens.index.vectors import unit_vectors
 
@@ -221,6 +225,32 @@ def test_where_a_gpu_is_required_its_failure_is_an_error(
     stand_in.failing = "CUDA error 700 an illegal memory access was encountered"
     with pytest.raises(EngineUnavailable, match="the GPU failed in a search; restart"):
         main.search(clustered()[1], 10)
+
+
+def test_a_collection_is_searched_on_a_gpu_before_and_after_a_restart(tmp_path: Path, stand_in: FakeGpuFaiss) -> None:
+    options = IndexOptions(threads=1, device=Device.CUDA)
+    vectors, queries = clustered()
+    for restarted in (False, True):
+        with closing(Catalog(tmp_path, options=options)) as catalog:
+            if not restarted:
+                made = catalog.create("photos", space_id="s", dimension=DIMENSION, kind=Kind.FLAT)
+                for start in range(0, 3000, 500):
+                    rows = range(start, start + 500)
+                    items = [NewItem(id=str(row), vectors={Modality.IMAGE: vectors[row]}) for row in rows]
+                    made.upsert(items, space_id="s")
+                made.merge()
+            stand_in.searches.clear()
+            (hits,) = catalog.get("photos").search(queries[:1], modality=Modality.IMAGE, top_k=5, space_id="s")
+            found = [(int(hit.item.id), hit.score) for hit in hits]
+            assert_exact(queries[0], dict(enumerate(vectors[:3000])), 5, found)
+            assert stand_in.searches
+
+
+def test_a_data_folder_is_not_opened_without_the_gpu_that_is_required(tmp_path: Path, stand_in: FakeGpuFaiss) -> None:
+    stand_in.gpus = 0
+    with pytest.raises(EngineUnavailable, match="no CUDA device"):
+        Catalog(tmp_path, options=IndexOptions(device=Device.CUDA))
+    Catalog(tmp_path, options=IndexOptions(device=Device.AUTO)).close()
 
 
 def test_what_is_asked_while_a_search_runs_is_answered_by_the_next_one_together() -> None:
