@@ -8,7 +8,7 @@ from typing import Annotated, cast
 import typer
 
 from twinlens.client.collection_tables import generation_table, index_table
-from twinlens.client.collection_types import DuplicateGroup, Finding, IndexKind
+from twinlens.client.collection_types import DuplicateGroup, Finding, IndexKind, OperationProgress
 from twinlens.client.commands.options import AsJson, Bundle, Kind, Local, Name, Server
 from twinlens.client.commands.output import count_of, print_json, print_table
 from twinlens.client.connect import connect
@@ -35,7 +35,8 @@ def merge(
         raise typer.BadParameter(
             "--background goes with a server that stays: with --local nothing would be left to do it"
         )
-    with connect(server, local, bundle) as client:
+    with connect(server, local, bundle) as client, step_progress() as shown:
+        shown(OperationProgress("merging", 0, 0))  # no more is told of it, but a terminal shows that time passes
         merged = client.merge_collection(name, kind=cast("IndexKind | None", kind), wait=not background)
     if as_json:
         print_json(merged)

@@ -60,6 +60,7 @@ EXTRAS: Mapping[str, str] = {
     **dict.fromkeys(("torch", "torchvision", "open_clip", "timm", "pytorch_lightning", "onnx", "onnxscript"), "train"),
     **dict.fromkeys(("matplotlib", "sklearn"), "train"),
     "safetensors": "train",
+    **dict.fromkeys(("pymilvus", "milvus_lite"), "milvus"),
     "skimage": "demo",
 }
 
