@@ -96,16 +96,10 @@ def write_segment(
         shutil.rmtree(aside, ignore_errors=True)
 
 
-def open_segment(folder: Path, *, threads: SearchThreads, device: Device = Device.CPU) -> MainIndex:
-    """Opens a segment after reading every byte of it once. Vectors stay on disk, mapped.
-
-    Args:
-        folder: Where it lies.
-        threads: Where the threads of searches come from.
-        device: What searches it.
+def check_segment(folder: Path) -> SegmentManifest:
+    """Reads every byte of a segment and says what it is.
 
     Raises:
-        EngineUnavailable: `device` is `cuda`, and there is no GPU or it failed.
         DamagedSegment: a file is missing or is not what was written; it is named.
     """
     manifest = read_manifest(folder)
@@ -121,6 +115,22 @@ def open_segment(folder: Path, *, threads: SearchThreads, device: Device = Devic
     wanted = {_KEYS, _VECTORS} if manifest.kind is Kind.FLAT else {_KEYS, _VECTORS, _STRUCTURE}
     if manifest.files.keys() != wanted:
         raise DamagedSegment(f"{folder.name}: it lists {', '.join(manifest.files)} instead of {', '.join(wanted)}")
+    return manifest
+
+
+def open_segment(folder: Path, *, threads: SearchThreads, device: Device = Device.CPU) -> MainIndex:
+    """Opens a segment after reading every byte of it once. Vectors stay on disk, mapped.
+
+    Args:
+        folder: Where it lies.
+        threads: Where the threads of searches come from.
+        device: What searches it.
+
+    Raises:
+        EngineUnavailable: `device` is `cuda`, and there is no GPU or it failed.
+        DamagedSegment: a file is missing or is not what was written; it is named.
+    """
+    manifest = check_segment(folder)
     keys = _load_keys(folder, manifest)
     matrix = _map(folder, manifest)
     if manifest.kind is Kind.FLAT:

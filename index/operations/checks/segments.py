@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from twinlens.index.errors import DamagedSegment
-from twinlens.index.kinds.segment import open_segment
+from twinlens.index.kinds.segment import check_segment
 from twinlens.index.operations.steps import Finding, Progress
 from twinlens.index.state import CollectionState
 
@@ -21,7 +21,7 @@ def check_segments(state: CollectionState) -> Iterator[Progress | Finding]:
             continue
         try:
             with state.use():
-                open_segment(state.segments / token, threads=state.engines.threads).close()
+                check_segment(state.segments / token)
         except DamagedSegment as error:
             if token == tree.token:  # otherwise a merge has put another in its place
                 yield Finding(
