@@ -9,6 +9,7 @@ import pytest
 
 from tests.server.running import Running, run_server
 from tests.support.fake_encoder import FakeEncoder
+from twinlens.index.faiss_library import import_faiss
 from twinlens.server.core.active import StartError
 from twinlens.server.settings import Settings, SettingsError, load_settings
 from twinlens.v1 import collection_pb2 as pb
@@ -42,6 +43,15 @@ async def test_a_milvus_server_needs_a_place_for_pictures(data: Path) -> None:
     with pytest.raises(StartError, match="setting pictures"):
         async with run_server(data, FakeEncoder(), index="milvus:http://127.0.0.1:1"):
             pass
+
+
+async def test_a_device_that_is_not_there_is_told_at_the_start(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(import_faiss(), "get_num_gpus", lambda: 0, raising=False)
+    with pytest.raises(StartError, match="no CUDA device"):
+        async with run_server(data, FakeEncoder(), index_device="cuda"):
+            pass
+    async with run_server(data, FakeEncoder(), index_device="auto") as served:
+        await served.create()
 
 
 def test_a_token_is_never_shown(monkeypatch: pytest.MonkeyPatch) -> None:
