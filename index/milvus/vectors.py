@@ -29,7 +29,11 @@ _PARAMETERS: dict[Kind, tuple[str, dict[str, int]]] = {
 
 
 class MilvusVectors:
-    """Vectors under `key`, an integer from 0. Every call may raise what `MilvusConnection.clear_errors` does."""
+    """Vectors under `key`, an integer from 0. Every call may raise what `MilvusConnection.clear_errors` does.
+
+    Attributes:
+        fresh: How many were written since the last `settle`.
+    """
 
     def __init__(self, connection: MilvusConnection, client: Any, name: str, dimension: int, kind: Kind) -> None:
         """Names a collection that is there or that `create` will make.
@@ -44,6 +48,7 @@ class MilvusVectors:
         self.name = name
         self.dimension = dimension
         self.kind = kind
+        self.fresh = 0
         self._connection = connection
         self._client = client
 
@@ -72,6 +77,13 @@ class MilvusVectors:
                     for key, vector in zip(keys[start : start + step], vectors[start : start + step], strict=True)
                 ]
                 self._client.upsert(self.name, rows, timeout=CALL_S)
+                self.fresh += len(rows)
+
+    def settle(self) -> None:
+        """Has Milvus write out what came last, which it then searches faster."""
+        with self._connection.clear_errors():
+            self._client.flush(self.name, timeout=CALL_S)
+        self.fresh = 0
 
     def delete(self, keys: Sequence[int]) -> None:
         """Removes keys; unknown ones are ignored."""

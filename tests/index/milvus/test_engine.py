@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import importlib
 import socket
 import sys
 from pathlib import Path
@@ -9,7 +10,7 @@ import pytest
 
 from tests.support.items import SPACE, axis, new_item
 from twinlens.index.catalog import Catalog
-from twinlens.index.errors import CollectionError, EngineUnavailable
+from twinlens.index.errors import CollectionError, EngineUnavailable, EngineUnreachable
 from twinlens.index.item import Modality
 from twinlens.index.kinds.kind import Kind
 from twinlens.index.milvus import vector_index
@@ -107,6 +108,24 @@ def test_more_hits_than_milvus_returns_at_once_are_found_by_comparing(
     index.close()
 
 
+def test_what_was_just_written_is_found_before_and_after_milvus_lite_writes_it_out(
+    address: str, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(vector_index, "_FRESH", 20)
+    vectors = rng.standard_normal((200, 8)).astype(np.float32)
+    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    index = MilvusEngine(address)(8)
+    for start in range(0, 200, 15):
+        keys = np.arange(start, min(start + 15, 200), dtype=np.int64)
+        index.upsert(keys, vectors[keys])
+        index.delete(keys[:1])
+        _, found = index.search(vectors[keys[1:]], 1)
+        assert found[:, 0].tolist() == keys[1:].tolist()
+        assert index._vectors.fresh <= 20 + 15
+    assert len(index) == 186
+    index.close()
+
+
 def test_long_lists_of_keys_are_cut_into_expressions() -> None:
     assert list(expressions([1, 2, 3], 2)) == ["key in [1, 2]", "key in [3]"]
     assert list(expressions(['a"\\b'], field="id")) == ['id in ["a\\"\\\\b"]']
@@ -135,3 +154,12 @@ def test_a_file_that_cannot_be_opened_is_named(tmp_path: Path) -> None:
     (tmp_path / "taken.db").write_text("no folder either")
     with pytest.raises(EngineUnavailable, match=r"cannot open .*taken\.db"):
         MilvusEngine(f"milvus:{tmp_path / 'taken.db'}")(4)
+
+
+def test_a_milvus_that_goes_away_is_an_error_that_names_no_address(address: str) -> None:
+    index = MilvusEngine(address)(4)
+    server_manager = importlib.import_module("milvus_lite.server_manager").server_manager_instance
+    server_manager.release_server(address.removeprefix("milvus:"))
+    with pytest.raises(EngineUnreachable, match="Milvus does not answer") as caught:
+        index.search(np.eye(4, dtype=np.float32), 1)
+    assert "vectors.db" not in str(caught.value)
