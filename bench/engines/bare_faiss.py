@@ -25,7 +25,7 @@ _CLOSE = 0.001  # recalls nearer than this are equal
 
 
 class BareFaiss:
-    """`IndexHNSWFlat`, `IndexIVFFlat`, `IndexIVFPQ` under `IndexRefineFlat`, or `IndexFlatIP`."""
+    """`IndexHNSWFlat`, `IndexIVFFlat`, `IndexIVFPQFastScan` under `IndexRefineFlat`, or `IndexFlatIP`."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -97,13 +97,13 @@ def _empty_index(kind: str, rows: int, dimension: int, like: dict[str, int]) -> 
     lists = like.get("nlist", max(int(4 * rows**0.5), 1))
     description = {
         "flat": "Flat",
-        "hnsw": f"HNSW{like.get('m', 32)},Flat",
+        "hnsw": f"HNSW{like.get('m', 24)},Flat",
         "ivf_flat": f"IVF{lists},Flat",
-        "ivf_pq": f"IVF{lists},PQ{like.get('pq_m', dimension // 8)}x8,RFlat",
+        "ivf_pq": f"IVF{lists},PQ{like.get('pq_m', dimension // 2)}x4fs,RFlat",
     }[kind]
     index = faiss.index_factory(dimension, description, faiss.METRIC_INNER_PRODUCT)
     if kind == "hnsw":
-        index.hnsw.efConstruction = like.get("ef_construction", 40)
+        index.hnsw.efConstruction = like.get("ef_construction", 100)
     return index
 
 

@@ -39,6 +39,11 @@ def fit(rows: Sequence[int], values: Sequence[float]) -> PowerLaw | None:
     return PowerLaw(float(np.exp(intercept)), float(slope))
 
 
+def per_row(rows: Sequence[int], values: Sequence[float]) -> float:
+    """What each further vector adds: the slope of a straight line, which leaves out what a process takes anyway."""
+    return max(float(np.polyfit(rows, values, 1)[0]), 0.0)
+
+
 def plot(path: Path, rows: Sequence[int], curves: Mapping[str, Mapping[str, Sequence[float]]]) -> None:
     """Draws every figure over the number of vectors, one line per kind.
 

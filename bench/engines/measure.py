@@ -49,14 +49,15 @@ def search(of: Contender, data: Dataset, folder: Path, options: dict[str, Any]) 
     figures["by"] = {}
     for name, find in searches.items():
         found = [find(query[None], TOP_K)[0] for query in data.queries]
+        if "memory_mib_per_million" not in figures:  # before many threads leave their buffers behind
+            after = memory_mib()
+            millions = len(data.vectors) / 1e6
+            figures["memory_mib_per_million"] = {part: (after[part] - before[part]) / millions for part in after}
         own: dict[str, Any] = {"recall": recall_at_k(found, data.nearest)}
         for callers in options["callers"]:
             own[f"callers_{callers}"] = under_load(find, data.queries, callers, options["seconds"])
         own["batch_per_s"] = _batches_per_s(find, data.queries)
         figures["by"][name] = own
-    after = memory_mib()
-    millions = len(data.vectors) / 1e6
-    figures["memory_mib_per_million"] = {name: (after[name] - before[name]) / millions for name in after}
     return figures
 
 

@@ -9,7 +9,9 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from bench.engines.growth import FIGURES, PowerLaw, fit
+from bench.engines.growth import FIGURES, PowerLaw, fit, per_row
+from twinlens.index.kinds.auto import estimate
+from twinlens.index.kinds.kind import Kind
 
 Run = Mapping[str, Any]
 _FAR = (10_000_000, 100_000_000)
@@ -129,24 +131,18 @@ def _slopes(sizes: Sequence[int], curves: Mapping[str, Mapping[str, Sequence[flo
 
 
 def _far(sizes: Sequence[int], curves: Mapping[str, Mapping[str, Sequence[float]]], dimension: int) -> Sheet:
-    """Sizes grow in proportion, so the largest is scaled; times follow their fitted slope."""
-    header = [
-        "vectors",
-        "kind",
-        "memory GiB",
-        "with vectors in the page cache GiB",
-        "disk GiB",
-        "p50 ms",
-        "build hours",
-    ]
+    """Bytes grow along a straight line, times by their exponent."""
+    header = ["vectors", "kind", "memory GiB", "by `estimate` GiB", "vectors, mapped GiB", "disk GiB"]
+    header += ["search p50 ms", "build hours", "restart minutes"]
     rows = []
     for far in _FAR:
         for kind, of_kind in curves.items():
-            own = of_kind["own_mib"][-1] * far / sizes[-1] / 1024
-            disk = of_kind["disk_mib"][-1] * far / sizes[-1] / 1024
-            cached = own + far * dimension * 4 / 2**30
-            times = [_at(fit(sizes, of_kind["p50_ms"]), far), _at(fit(sizes, of_kind["build_s"]), far, 3600)]
-            rows.append([f"{far:,}", kind, f"{own:,.1f}", f"{cached:,.0f}", f"{disk:,.0f}", *times])
+            own, disk = (per_row(sizes, of_kind[figure]) * far / 1024 for figure in ("own_mib", "disk_mib"))
+            by_estimate = estimate(Kind(kind), far, dimension) / 2**30
+            gib = [f"{value:,.1f}" for value in (own, by_estimate, far * dimension * 4 / 2**30, disk)]
+            times = {"p50_ms": 1, "build_s": 3600, "restart_s": 60}
+            laws = [_at(fit(sizes, of_kind[figure]), far, unit) for figure, unit in times.items()]
+            rows.append([f"{far:,}", kind, *gib, *laws])
     return Sheet("Estimated from these slopes", header, rows)
 
 

@@ -12,6 +12,7 @@ from bench.engines.contender import BATCH, Search
 from bench.engines.dataset import Condition, Dataset
 from twinlens.index.catalog import Catalog
 from twinlens.index.collection import Collection
+from twinlens.index.faiss_library import import_faiss
 from twinlens.index.item import Modality, NewItem
 from twinlens.index.kinds.kind import Kind
 from twinlens.index.options import IndexOptions
@@ -24,6 +25,7 @@ class TwinlensCollection:
     """Items with a caption and metadata, no pictures: what is measured is the database and the index."""
 
     def __init__(self, folder: Path) -> None:
+        import_faiss()  # not part of what a collection takes
         self._folder = folder
         self._catalog: Catalog | None = None
 
