@@ -27,11 +27,14 @@ CREATE TABLE variants (
     PRIMARY KEY (generation, variant)
 ) STRICT, WITHOUT ROWID;
 """
+# An item's checksum is over its texts; rows from before have none. Vectors have theirs behind them in the same blob.
+#
 # `changes` is a log: an entry for every change of an item's vectors, in whatever generation. `segments` names the
 # merged files that count, and through which change they hold what there was. Entries that all segments hold are
 # removed; a file that no row names, or a row whose file is gone, counts for nothing, and the truth is read instead.
 _INDEXES = """
 ALTER TABLE collection ADD COLUMN kind TEXT NOT NULL DEFAULT 'auto';
+ALTER TABLE items ADD COLUMN checksum INTEGER;
 CREATE TABLE changes (number INTEGER PRIMARY KEY AUTOINCREMENT, item INTEGER NOT NULL) STRICT;
 CREATE TABLE segments (
     generation INTEGER NOT NULL REFERENCES generations (number) ON DELETE CASCADE,

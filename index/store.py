@@ -11,6 +11,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from twinlens.index.checksums import CHECKSUM_BYTES, is_whole, of_texts, signed
 from twinlens.index.errors import CorruptCollection, InvalidArgument
 from twinlens.index.filters.conditions import ALL, Sql
 from twinlens.index.item import Item, Modality
@@ -18,7 +19,7 @@ from twinlens.index.prepare import PreparedItem
 from twinlens.index.protocol import Keys, Vectors
 from twinlens.index.tree.changes import note_changes
 
-_COLUMNS = "id, uri, caption, metadata, content_hash, blob IS NOT NULL, created_s, updated_s"
+_COLUMNS = "id, uri, caption, metadata, content_hash, blob, created_s, updated_s, checksum"
 _FLOAT = np.dtype("<f4")
 
 
@@ -42,16 +43,18 @@ def find_rows(connection: sqlite3.Connection, ids: Iterable[str]) -> dict[str, R
 
 def put_item(connection: sqlite3.Connection, item: PreparedItem, old: Row | None, now_s: float) -> int:
     """Inserts an item or replaces all of it, vectors of every generation included; returns its key."""
-    values = (item.uri, item.caption, item.metadata, item.content_hash, item.blob, now_s)
+    checksum = of_texts(item.id, item.uri, item.caption, item.metadata, item.content_hash, item.blob or "")
+    values = (item.uri, item.caption, item.metadata, item.content_hash, item.blob, checksum, now_s)
     if old is None:
         cursor = connection.execute(
-            "INSERT INTO items (uri, caption, metadata, content_hash, blob, updated_s, created_s, id, revision)"
-            " VALUES (?, ?, ?, ?, ?, ?, ?, ?, 1)",
+            "INSERT INTO items"
+            " (uri, caption, metadata, content_hash, blob, checksum, updated_s, created_s, id, revision)"
+            " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, 1)",
             (*values, now_s, item.id),
         )
         return int(cursor.lastrowid or 0)
     connection.execute(
-        "UPDATE items SET uri = ?, caption = ?, metadata = ?, content_hash = ?, blob = ?, updated_s = ?,"
+        "UPDATE items SET uri = ?, caption = ?, metadata = ?, content_hash = ?, blob = ?, checksum = ?, updated_s = ?,"
         " revision = revision + 1 WHERE key = ?",
         (*values, old.key),
     )
@@ -71,7 +74,7 @@ def put_vectors(
     connection.executemany(
         "INSERT INTO vectors (generation, item, modality, vector) VALUES (?, ?, ?, ?)",
         [
-            (generation, key, str(modality), vector.astype(_FLOAT, copy=False).tobytes())
+            (generation, key, str(modality), signed(vector.astype(_FLOAT, copy=False).tobytes()))
             for key, of_item in vectors.items()
             for modality, vector in of_item.items()
         ],
@@ -249,16 +252,24 @@ def stream_vectors(
 
 
 def decode_vectors(keys: Sequence[Any], blobs: Sequence[Any], dimension: int, name: str) -> Vectors:
-    """Reads stored vectors, shape (n, d), and refuses what cannot have been written by us."""
+    """Reads stored vectors, shape (n, d), and refuses what cannot have been written by us.
+
+    Each has a checksum behind it, but for those of databases from before these were kept.
+    """
+    size = dimension * _FLOAT.itemsize
     for key, blob in zip(keys, blobs, strict=True):
         if not isinstance(key, int) or not isinstance(blob, bytes):
             raise CorruptCollection(f"{name}: the vector of item number {key!r} is damaged")
-        if len(blob) != dimension * _FLOAT.itemsize:
+        if len(blob) == size + CHECKSUM_BYTES:
+            if not is_whole(blob):
+                raise CorruptCollection(f"{name}: the vector of item number {key} is damaged")
+        elif len(blob) != size:
             raise CorruptCollection(
                 f"{name}: the vector of item number {key} has {len(blob)} bytes, "
-                f"but dimension {dimension} needs {dimension * _FLOAT.itemsize}",
+                f"but dimension {dimension} needs {size} and {CHECKSUM_BYTES} of checksum",
             )
-    vectors = np.frombuffer(b"".join(blobs), dtype=_FLOAT).reshape(len(blobs), dimension).astype(np.float32, copy=False)
+    data = b"".join([memoryview(blob)[:size] for blob in blobs])
+    vectors = np.frombuffer(data, dtype=_FLOAT).reshape(len(blobs), dimension).astype(np.float32, copy=False)
     with np.errstate(over="ignore", invalid="ignore"):
         good = np.abs(np.einsum("nd,nd->n", vectors, vectors) - 1) < 1e-3
     if not good.all():
@@ -267,18 +278,21 @@ def decode_vectors(keys: Sequence[Any], blobs: Sequence[Any], dimension: int, na
 
 
 def _item(row: tuple[Any, ...], name: str) -> Item:
-    item_id, uri, caption, metadata, content_hash, has_image, created_s, updated_s = row
-    texts_fit = all(isinstance(text, str) for text in (item_id, uri, caption, metadata, content_hash))
+    item_id, uri, caption, metadata, content_hash, blob, created_s, updated_s, checksum = row
+    texts = (item_id, uri, caption, metadata, content_hash, "" if blob is None else blob)
+    texts_fit = all(isinstance(text, str) for text in texts)
     if not (texts_fit and isinstance(created_s, float) and isinstance(updated_s, float)):
         raise CorruptCollection(f"{name}: the row of item {item_id!r} is damaged")
     decoded = _metadata(metadata, name, f"item {item_id!r}")
+    if checksum is not None and checksum != of_texts(*texts):  # none in rows from before it was kept
+        raise CorruptCollection(f"{name}: the row of item {item_id!r} is damaged")
     return Item(
         id=item_id,
         uri=uri,
         caption=caption,
         metadata=decoded,
         content_hash=content_hash,
-        has_image=bool(has_image),
+        has_image=blob is not None,
         created_s=created_s,
         updated_s=updated_s,
     )

@@ -97,6 +97,42 @@ def test_a_database_with_garbled_bytes_never_ends_in_anything_but_a_clear_error(
         exercise(tmp_path)
 
 
+@pytest.mark.parametrize("column", ["id", "uri", "caption", "metadata", "content_hash"])
+def test_a_bit_flipped_in_a_stored_text_is_reported_by_name(tmp_path: Path, column: str) -> None:
+    rng = np.random.default_rng(3)
+    texts = {name: "".join(rng.choice(list("abcdefgh"), size=40)) for name in ("id", "uri", "caption", "metadata")}
+    with opened(tmp_path) as catalog:
+        item = new_item(
+            texts["id"], image=b"picture", caption=texts["caption"], uri=texts["uri"], metadata={"x": texts["metadata"]}
+        )
+        catalog.create("photos", space_id=SPACE, dimension=8).upsert([item], space_id=SPACE)
+        texts["content_hash"] = catalog.get("photos").get(texts["id"]).content_hash
+    database = tmp_path / "collections" / "photos" / "collection.db"
+    whole = database.read_bytes()
+    for _ in range(20):
+        position, bit = int(rng.integers(40)), 1 << int(rng.integers(8))
+        text = texts[column].encode()
+        flipped = text[:position] + bytes([text[position] ^ bit]) + text[position + 1 :]
+        # Every copy, as the truth and indexes over it may both hold it.
+        database.write_bytes(whole.replace(text, flipped))
+        with opened(tmp_path) as catalog, pytest.raises(CorruptCollection, match=r"^collection photos: .*damaged"):
+            catalog.get("photos").list()
+
+
+def test_a_bit_flipped_in_a_stored_vector_is_reported_by_name(database: Path, tmp_path: Path) -> None:
+    rng = np.random.default_rng(4)
+    with opened(tmp_path) as catalog:
+        vector = catalog.get("photos").get_vector("7", Modality.IMAGE).tobytes()
+    whole = database.read_bytes()
+    assert whole.count(vector) == 1
+    for _ in range(30):
+        flipped = bytearray(vector)
+        flipped[rng.integers(len(vector))] ^= 1 << int(rng.integers(8))
+        database.write_bytes(whole.replace(vector, flipped))
+        with opened(tmp_path) as catalog, pytest.raises(CorruptCollection, match="vector of item number 8 is damaged"):
+            catalog.get("photos").get_vector("7", Modality.IMAGE)
+
+
 @contextmanager
 def edited(database: Path) -> Iterator[sqlite3.Connection]:
     with closing(sqlite3.connect(database)) as connection:
