@@ -53,9 +53,12 @@ def restore_into(folder: Path, place: BackupPlace, manifest: BackupManifest, nam
     database = folder / DATABASE_FILE
     yield Progress("database", 0, 1)
     digest = hashlib.sha256()
-    place.copy_out(f"{BACKUPS}/{manifest.backup.id}/{DATABASE_FILE}", database, manifest.database_bytes, digest.update)
+    there = f"{BACKUPS}/{manifest.backup.id}"
+    if place.sizes(there).get(DATABASE_FILE) != manifest.database_bytes:
+        raise DamagedBackup(f"{named} is damaged: its {DATABASE_FILE} is missing or has another size")
+    place.copy_out(f"{there}/{DATABASE_FILE}", database, manifest.database_bytes, digest.update)
     if digest.hexdigest() != manifest.database_sha256:
-        raise DamagedBackup(f"{named} is damaged: its {DATABASE_FILE} was changed or cut off")
+        raise DamagedBackup(f"{named} is damaged: its {DATABASE_FILE} was changed")
     yield Progress("database", 1, 1)
     blobs = BlobStore(folder / BLOB_FOLDER, name)
     missing = set(manifest.missing_pictures)

@@ -251,11 +251,12 @@ def test_a_damaged_backup_is_refused_by_name_before_anything_appears(
 ) -> None:
     back_up(collection, place, "one")
     damage(min(Path(place).glob(file)))
-    with pytest.raises((DamagedBackup, BackupNotFound, CollectionError), match="backup"):
+    error = BackupNotFound if (file.endswith("json") and damage is Path.unlink) else DamagedBackup
+    with pytest.raises(error, match="backup one"):
         restore(catalog, place, "one", id="copy")
     with pytest.raises(CollectionNotFound):
         catalog.get("copy")
-    with pytest.raises((DamagedBackup, BackupNotFound, CollectionError)):
+    with pytest.raises(error):
         restore(catalog, place, "one", id="photos", replace=True)
     assert catalog.get("photos") is collection
     assert not [path for path in catalog_folder(catalog, "").iterdir() if path.name.startswith(".")]
