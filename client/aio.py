@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from twinlens.client import calls, example_calls, operation_calls, types
+from twinlens.client.aio_collection_items import AsyncCollectionItems
 from twinlens.client.aio_collection_operations import AsyncCollectionOperations
 from twinlens.client.channel import (
     TIMEOUT_S,
@@ -29,7 +30,7 @@ from twinlens.client.stubs import stubs
 R = TypeVar("R")
 
 
-class AsyncClient(AsyncCollectionOperations):
+class AsyncClient(AsyncCollectionItems, AsyncCollectionOperations):
     """Talks to a twinlens server without blocking the event loop; files are read in threads.
 
     Create it where the event loop runs. Arguments, limits, retries and errors are those of `Client`, method by method.
@@ -186,57 +187,6 @@ class AsyncClient(AsyncCollectionOperations):
             >>> await client.classify(["cat.jpg"], examples=prepared)
         """
         return await self._run(example_calls.prepare(examples))
-
-    async def upsert(
-        self, collection: str, items: Iterable[types.NewItem], *, space_id: str = ""
-    ) -> types.UpsertReport:
-        """Stores items; see `Client.upsert`. The iterable is advanced in a thread.
-
-        Example:
-            >>> await client.upsert("photos", [NewItem(id="cat.jpg", image="cat.jpg", caption="a cat")])
-        """
-        return await self._run(calls.upsert(collection, items, space_id))
-
-    async def get_item(self, collection: str, item: str, *, include_image: bool = False) -> types.Item:
-        """Returns one item; see `Client.get_item`.
-
-        Example:
-            >>> (await client.get_item("photos", "cat.jpg")).caption
-            'a cat'
-        """
-        return await self._run(calls.get_item(collection, item, include_image=include_image))
-
-    def list_items(
-        self,
-        collection: str,
-        *,
-        page_size: int = 1000,
-        filter: str = "",  # noqa: A002
-    ) -> AsyncIterator[types.Item]:
-        """Iterates over all items that match, by id, a page at a time.
-
-        Example:
-            >>> ids = [item.id async for item in client.list_items("photos")]
-        """
-        return self._pages(lambda token: calls.list_items(collection, token, page_size, filter))
-
-    async def count_items(self, collection: str, filter: str = "") -> int:  # noqa: A002
-        """Counts the items that match; see `Client.count_items`.
-
-        Example:
-            >>> await client.count_items("photos", "year >= 2020")
-            870
-        """
-        return await self._run(calls.count_items(collection, filter))
-
-    async def delete_items(self, collection: str, ids: Iterable[str] = (), *, filter: str = "") -> int:  # noqa: A002
-        """Deletes items, by id or all that match a filter, and returns how many of them existed.
-
-        Example:
-            >>> await client.delete_items("photos", ["cat.jpg", "never-there.jpg"])
-            1
-        """
-        return await self._run(calls.delete_items(collection, ids, filter))
 
     async def models(self) -> list[types.Model]:
         """The models the server has, the active one first.

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import TypeVar, cast
 
-from twinlens.client import calls, operation_calls
+from twinlens.client import collection_calls, operation_calls
 from twinlens.client.calls import Plan
 from twinlens.client.collection_types import (
     Backup,
@@ -35,7 +35,7 @@ class AsyncCollectionOperations(ABC):
             >>> await client.create_collection("photos")
         """
         try:
-            return await self._run(calls.create_collection(collection, kind))
+            return await self._run(collection_calls.create_collection(collection, kind))
         except TwinlensError as error:
             if not exist_ok or error.code != "ALREADY_EXISTS":
                 raise
@@ -48,7 +48,7 @@ class AsyncCollectionOperations(ABC):
             >>> (await client.get_collection("photos")).item_count
             1200
         """
-        return await self._run(calls.get_collection(collection))
+        return await self._run(collection_calls.get_collection(collection))
 
     async def list_collections(self) -> list[Collection]:
         """All collections, by id.
@@ -57,7 +57,7 @@ class AsyncCollectionOperations(ABC):
             >>> [collection.id for collection in await client.list_collections()]
             ['photos']
         """
-        return [each async for each in self._pages(calls.list_collections)]
+        return [each async for each in self._pages(collection_calls.list_collections)]
 
     async def delete_collection(self, collection: str) -> None:
         """Deletes a collection and everything in it.
@@ -65,7 +65,7 @@ class AsyncCollectionOperations(ABC):
         Example:
             >>> await client.delete_collection("photos")
         """
-        await self._run(calls.delete_collection(collection))
+        await self._run(collection_calls.delete_collection(collection))
 
     async def merge_collection(
         self, collection: str, *, kind: IndexKind | None = None, wait: bool = True

@@ -17,6 +17,7 @@ from twinlens.client.channel import (
     channel_options,
     check_target,
 )
+from twinlens.client.collection_items import CollectionItems
 from twinlens.client.collection_operations import CollectionOperations
 from twinlens.client.collection_types import OperationProgress, ShowProgress
 from twinlens.client.errors import TwinlensError, from_status
@@ -27,7 +28,7 @@ from twinlens.client.stubs import stubs
 R = TypeVar("R")
 
 
-class Client(CollectionOperations):
+class Client(CollectionItems, CollectionOperations):
     """Talks to a twinlens server and waits for its answers. Safe to use from several threads.
 
     Args:
@@ -229,74 +230,6 @@ class Client(CollectionOperations):
             >>> client.classify(["cat.jpg"], examples=prepared)
         """
         return self._run(example_calls.prepare(examples))
-
-    def upsert(self, collection: str, items: Iterable[types.NewItem], *, space_id: str = "") -> types.UpsertReport:
-        """Stores items, replacing those of the same id. What the report counts as stored survives a crash.
-
-        Items are read and sent a few hundred at a time, so a generator of any length will do. Should a call fail
-        half way, what went before is stored; to run it again is safe.
-
-        Args:
-            collection: The collection's id.
-            items: What to store.
-            space_id: The space of the vectors that items bring; needed where any does, and it must be the
-                collection's.
-
-        Example:
-            >>> report = client.upsert("photos", [NewItem(id="cat.jpg", image="cat.jpg", caption="a cat")])
-            >>> report.stored, report.failures
-            (1, ())
-        """
-        return self._run(calls.upsert(collection, items, space_id))
-
-    def get_item(self, collection: str, item: str, *, include_image: bool = False) -> types.Item:
-        """Returns one item, on demand with its picture's bytes.
-
-        Raises:
-            TwinlensError: NOT_FOUND if there is none of that id.
-
-        Example:
-            >>> client.get_item("photos", "cat.jpg").caption
-            'a cat'
-        """
-        return self._run(calls.get_item(collection, item, include_image=include_image))
-
-    def list_items(
-        self,
-        collection: str,
-        *,
-        page_size: int = 1000,
-        filter: str = "",  # noqa: A002
-    ) -> Iterator[types.Item]:
-        """Iterates over all items that match, by id, a page at a time.
-
-        Example:
-            >>> sum(1 for _ in client.list_items("photos"))
-            1200
-            >>> [item.id for item in client.list_items("photos", filter='id = "2024/*"')]
-            ['2024/cat.jpg']
-        """
-        return self._pages(lambda token: calls.list_items(collection, token, page_size, filter))
-
-    def count_items(self, collection: str, filter: str = "") -> int:  # noqa: A002
-        """Counts the items that match.
-
-        Example:
-            >>> client.count_items("photos", "year >= 2020")
-            870
-        """
-        return self._run(calls.count_items(collection, filter))
-
-    def delete_items(self, collection: str, ids: Iterable[str] = (), *, filter: str = "") -> int:  # noqa: A002
-        """Deletes items, by id or all that match a filter, and returns how many of them existed.
-
-        Example:
-            >>> client.delete_items("photos", ["cat.jpg", "never-there.jpg"])
-            1
-            >>> client.delete_items("photos", filter="create_time < 2020-01-01")
-            330
-        """
-        return self._run(calls.delete_items(collection, ids, filter))
 
     def models(self) -> list[types.Model]:
         """The models the server has, the active one first.

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar, cast
 
-from twinlens.client import calls, operation_calls
+from twinlens.client import collection_calls, operation_calls
 from twinlens.client.calls import Plan
 from twinlens.client.collection_types import (
     Backup,
@@ -48,7 +48,7 @@ class CollectionOperations(ABC):
             0
         """
         try:
-            return self._run(calls.create_collection(collection, kind))
+            return self._run(collection_calls.create_collection(collection, kind))
         except TwinlensError as error:
             if not exist_ok or error.code != "ALREADY_EXISTS":
                 raise
@@ -64,7 +64,7 @@ class CollectionOperations(ABC):
             >>> client.get_collection("photos").item_count
             1200
         """
-        return self._run(calls.get_collection(collection))
+        return self._run(collection_calls.get_collection(collection))
 
     def list_collections(self) -> list[Collection]:
         """All collections, by id.
@@ -73,7 +73,7 @@ class CollectionOperations(ABC):
             >>> [collection.id for collection in client.list_collections()]
             ['photos']
         """
-        return list(self._pages(calls.list_collections))
+        return list(self._pages(collection_calls.list_collections))
 
     def delete_collection(self, collection: str) -> None:
         """Deletes a collection and everything in it.
@@ -81,7 +81,7 @@ class CollectionOperations(ABC):
         Example:
             >>> client.delete_collection("photos")
         """
-        self._run(calls.delete_collection(collection))
+        self._run(collection_calls.delete_collection(collection))
 
     def merge_collection(self, collection: str, *, kind: IndexKind | None = None, wait: bool = True) -> Collection:
         """Merges what was written since the last merge into the indexes, now instead of when it pays.

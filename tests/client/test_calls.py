@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from twinlens.client import NewItem, Part, calls
+from twinlens.client import NewItem, Part, calls, collection_calls
 from twinlens.client.split import split
 from twinlens.v1 import classification_pb2, collection_pb2, content_pb2, embedding_pb2, search_pb2
 
@@ -103,8 +103,8 @@ def test_many_labels_mean_fewer_pictures_a_call(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_items_go_out_in_acknowledged_streams_and_keep_their_positions(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(calls, "MAX_STREAM_ITEMS", 4)
-    monkeypatch.setattr(calls, "MAX_INPUTS", 2)
+    monkeypatch.setattr(collection_calls, "MAX_STREAM_ITEMS", 4)
+    monkeypatch.setattr(collection_calls, "MAX_MESSAGE_ITEMS", 2)
 
     def answer(call: calls.Call) -> collection_pb2.UpsertItemsResponse:
         """Stores all but the last item of each stream."""
@@ -115,7 +115,7 @@ def test_items_go_out_in_acknowledged_streams_and_keep_their_positions(monkeypat
         return collection_pb2.UpsertItemsResponse(stored_count=len(items) - 1, failures=[failure], truncated_count=1)
 
     items = [NewItem(id=str(n), caption="c", metadata={"bad": object()} if n == 1 else {}) for n in range(6)]
-    report, made = carry_out(calls.upsert("photos", items, ""), answer)
+    report, made = carry_out(collection_calls.upsert("photos", items, ""), answer)
     assert [[len(message.items) for message in call.request] for call in made] == [[2, 1], [2]]  # type: ignore[union-attr]
     assert (report.stored, report.truncated) == (3, 2)
     assert [(failure.position, failure.id) for failure in report.failures] == [(1, "1"), (3, "3"), (5, "5")]
@@ -123,11 +123,11 @@ def test_items_go_out_in_acknowledged_streams_and_keep_their_positions(monkeypat
 
 
 def test_deletions_of_many_ids_go_out_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(calls, "MAX_DELETED", 2)
+    monkeypatch.setattr(collection_calls, "MAX_DELETED", 2)
 
     def answer(call: calls.Call) -> collection_pb2.DeleteItemsResponse:
         assert isinstance(call.request, collection_pb2.DeleteItemsRequest)
         return collection_pb2.DeleteItemsResponse(deleted_count=len(call.request.ids))
 
-    deleted, made = carry_out(calls.delete_items("photos", (str(n) for n in range(5))), answer)
+    deleted, made = carry_out(collection_calls.delete_items("photos", (str(n) for n in range(5))), answer)
     assert (deleted, len(made)) == (5, 3)
