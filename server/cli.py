@@ -25,6 +25,9 @@ def serve(
             "Default: the one DATA was served with."
         ),
     ] = None,
+    backups: Annotated[
+        str | None, typer.Option(help="Folder or address (s3://…) that keeps backups. Default: none are made.")
+    ] = None,
     host: Annotated[str | None, typer.Option(help="Address to listen on. Default: 127.0.0.1.")] = None,
     port: Annotated[int | None, typer.Option(help="Port; 0 picks a free one. Default: 50051.")] = None,
     port_file: Annotated[Path | None, typer.Option(help="File the port is written to once the server serves.")] = None,
@@ -59,6 +62,7 @@ def serve(
             config,
             data=data,
             bundle=bundle,
+            backups=backups,
             host=host,
             port=port,
             port_file=port_file,
