@@ -30,7 +30,7 @@ def disk(tmp_path: Path) -> Iterator[SmallDisk]:
 def filled(catalog: Catalog) -> Collection:
     collection = catalog.create("photos", space_id=SPACE, dimension=D)
     rng = np.random.default_rng(0)
-    items = [new_item(f"{i}", image_vector=rng.standard_normal(D), image=rng.bytes(3000)) for i in range(300)]
+    items = [new_item(f"{i}", image_vector=rng.standard_normal(D), image=rng.bytes(3000)) for i in range(150)]
     collection.upsert([*items, new_item("twin", image_vector=items[7].vectors[Modality.IMAGE])], space_id=SPACE)
     return collection
 
@@ -62,7 +62,7 @@ def test_a_restoration_for_which_there_is_no_room_leaves_nothing(
     disk.make_room()
     *_, restored = full.restore(place, "one")
     assert isinstance(restored, Collection)
-    assert restored.stats().items == 301
+    assert restored.stats().items == 151
     full.close()
 
 
