@@ -33,8 +33,10 @@ KINDS = ("flat", "hnsw", "ivf_flat", "ivf_pq")
 PLOT = ROOT / "docs" / "images" / "index_growth.png"
 
 
-def main() -> None:
+def main() -> int:
+    """Returns 0 if everything could be measured."""
     options = _options()
+    failed: list[str] = []
     sizes = sorted({options.rows, *options.growth})
     figures: dict[str, Any] = {
         "rows": options.rows,
@@ -52,16 +54,21 @@ def main() -> None:
             make_dataset(data, rows, options.dimension, options.queries)
             contenders = options.contenders if rows == options.rows else ["twinlens"]
             for name in contenders:
-                measure(name, folder, rows, options, figures)
+                try:
+                    measure(name, folder, rows, options, figures)
+                except subprocess.CalledProcessError as error:
+                    print(f"{name}: {' '.join(error.cmd[2:5])} failed, and the rest of it is left out", file=sys.stderr)
+                    failed.append(name)
+                if options.json is not None:
+                    options.json.write_text(json.dumps(figures, indent=2) + "\n")
             shutil.rmtree(folder)
     for sheet in sheets(figures):
         sheet.show()
-    if options.json is not None:
-        options.json.write_text(json.dumps(figures, indent=2) + "\n")
     if options.docs:
         write_measured(ROOT / "docs" / "scaling.md", figures)
     if options.plot is not None and len(sizes) > 1:
         plot(options.plot, *growth_curves(figures["runs"]))
+    return 1 if failed else 0
 
 
 def measure(name: str, folder: Path, rows: int, options: argparse.Namespace, figures: dict[str, Any]) -> None:
@@ -150,4 +157,4 @@ def _options() -> argparse.Namespace:
 
 
 if __name__ == "__main__":
-    main()
+    raise SystemExit(main())

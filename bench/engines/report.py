@@ -32,7 +32,7 @@ class Sheet:
             table.add_column(name, justify="left" if i == 0 else "right")
         for row in self.rows:
             table.add_row(*row)
-        Console(width=max(Console().width, 150)).print(table)
+        Console(width=max(Console().width, 170)).print(table)
 
     def markdown(self) -> str:
         """As a table of a page."""
