@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from twinlens.index.errors import CorruptCollection
 from twinlens.index.operations.checks.database import check_database, check_items
 from twinlens.index.operations.checks.pictures import check_pictures, check_strangers
 from twinlens.index.operations.checks.segments import check_segments
@@ -17,4 +18,7 @@ _CHECKS = (check_database, check_items, check_vectors, check_segments, check_pic
 def check_collection(state: CollectionState) -> Iterator[Progress | Finding]:
     """As `Collection.check`."""
     for check in _CHECKS:
-        yield from check(state)
+        try:
+            yield from check(state)
+        except CorruptCollection as error:  # so damaged that the rest of this check cannot be read
+            yield Finding("database", "", str(error))

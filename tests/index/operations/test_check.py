@@ -1,9 +1,12 @@
 from __future__ import annotations
 
+import shutil
 import sqlite3
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +15,7 @@ import pytest
 from tests.support.items import DIMENSION, SPACE, axis, new_item
 from twinlens.index.catalog import Catalog
 from twinlens.index.collection import Collection
-from twinlens.index.errors import CollectionNotFound
+from twinlens.index.errors import CollectionNotFound, CorruptCollection
 from twinlens.index.item import Modality
 from twinlens.index.operations.steps import Finding, Progress
 
@@ -118,6 +121,39 @@ def test_a_damaged_row_of_an_item_is_found(collection: Collection, folder: Path)
         ("database", "item-151"),
     ]
     assert "item-150" in found[0].message
+
+
+def test_whatever_bit_changes_in_the_database_is_found_or_changes_nothing(
+    catalog: Catalog, collection: Collection, folder: Path, tmp_path: Path
+) -> None:
+    def contents(of: Collection) -> list[object]:
+        vectors = [rows.tobytes() for modality in Modality for _, rows in of.iter_vectors(modality)]
+        items = [replace(item, created_s=0.0, updated_s=0.0) for item in of.list(limit=1000)]
+        return [*vectors, *items, *(of.get_image(item.id) for item in items)]
+
+    expected = contents(collection)
+    catalog.close()
+    good, rng = (folder / "collection.db").read_bytes(), np.random.default_rng(11)
+    outcomes: Counter[str] = Counter()
+    for round_ in range(24):
+        changed = bytearray(good)
+        changed[rng.integers(len(good))] ^= 1 << rng.integers(8)
+        copy = tmp_path / str(round_)
+        shutil.copytree(tmp_path / "data", copy)
+        (copy / "collections/photos/collection.db").write_bytes(changed)
+        again = Catalog(copy)
+        try:
+            opened = again.get("photos")
+        except CorruptCollection:
+            outcomes["refused"] += 1
+        else:
+            if findings(opened):
+                outcomes["found"] += 1
+            else:
+                assert contents(opened) == expected
+                outcomes["harmless"] += 1
+        again.close()
+    assert outcomes["found"] > 0, outcomes
 
 
 def flip(path: Path) -> None:
