@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import logging
-import os
-import sys
 import threading
 import time
-from contextlib import suppress
 from typing import Protocol
 
-log = logging.getLogger(__name__)
+from twinlens.index.thread_priority import yield_to_searches
 
-_NICENESS = 10
+log = logging.getLogger(__name__)
 
 
 class BackgroundWork(Protocol):
@@ -67,7 +64,7 @@ class Maintenance:
             thread.join()
 
     def _run(self) -> None:
-        _yield_to_searches()
+        yield_to_searches()
         while (work := self._next()) is not None:
             try:
                 work.run()
@@ -91,13 +88,3 @@ class Maintenance:
                     soonest = wait_s if soonest is None else min(soonest, wait_s)
                 self._changed.wait(soonest)
             return None
-
-
-def _yield_to_searches() -> None:
-    """Lets the kernel prefer other threads to the calling one and to those that FAISS starts for it.
-
-    Only Linux has a priority for each thread.
-    """
-    if sys.platform == "linux":
-        with suppress(OSError):
-            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICENESS)

@@ -7,6 +7,7 @@ from collections.abc import AsyncGenerator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar, cast
 
+from twinlens.index.thread_priority import yield_to_searches
 from twinlens.server.core.errors import Code, ServiceError
 
 T = TypeVar("T")
@@ -32,7 +33,7 @@ class OperationRunner:
             ServiceError: RESOURCE_EXHAUSTED when too many operations run.
         """
         self._begin()
-        executor = _one_thread()
+        executor = ThreadPoolExecutor(1, thread_name_prefix="twinlens-operation")
         future = asyncio.get_running_loop().run_in_executor(executor, work)
         future.add_done_callback(self._ended)
         executor.shutdown(wait=False)
@@ -48,7 +49,8 @@ class OperationRunner:
         """
         self._begin()
         loop = asyncio.get_running_loop()
-        executor = _one_thread()
+        # It reads a lot and holds no lock for long, so it may well be slow. `run` is for what writers could wait for.
+        executor = ThreadPoolExecutor(1, thread_name_prefix="twinlens-operation", initializer=yield_to_searches)
         end = object()
         iterator: Iterator[T] | None = None
 
@@ -88,7 +90,3 @@ class OperationRunner:
         self._running -= 1
         if not work.cancelled():
             work.exception()  # whoever waited has it; where nobody did any more, it is not to be complained of
-
-
-def _one_thread() -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(max_workers=1, thread_name_prefix="twinlens-operation")

@@ -1,0 +1,20 @@
+"""Letting long work step back behind searches."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from contextlib import suppress
+
+_NICENESS = 10
+
+
+def yield_to_searches() -> None:
+    """Lets the kernel prefer other threads to the calling one, and to those that libraries start for it from now on.
+
+    Only Linux has a priority for each thread, and none takes it back: for threads that do nothing else.
+    """
+    if sys.platform == "linux":
+        with suppress(OSError):
+            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICENESS)
