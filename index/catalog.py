@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import dataclasses
 import fcntl
 import os
 import shutil
@@ -11,7 +12,6 @@ import time
 import uuid
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 from twinlens.index import generations
@@ -30,6 +30,7 @@ from twinlens.index.errors import (
 from twinlens.index.ids import check_collection_id, may_be_collection_id
 from twinlens.index.kinds.device import Device, check_device
 from twinlens.index.kinds.kind import Kind, check_kind
+from twinlens.index.memory import available_bytes
 from twinlens.index.operations.backup_place import BackupPlace
 from twinlens.index.operations.restore import find_backup, restore_into
 from twinlens.index.operations.steps import Progress
@@ -42,7 +43,7 @@ _ASIDE = "."  # no collection's id begins so: what is being made or removed is n
 _RESTORED = ".restored."  # whole and about to take its name; no other folder aside has a second dot
 
 
-@dataclass(frozen=True, slots=True)
+@dataclasses.dataclass(frozen=True, slots=True)
 class DamagedCollection:
     """One that cannot be opened, and why, on one line. It can be deleted, or replaced by a backup."""
 
@@ -77,6 +78,8 @@ class Catalog:
         if options.device is Device.CUDA:
             check_device(options.device)
         self._folder = Path(root) / "collections"
+        if options.memory_bytes is None:
+            options = dataclasses.replace(options, memory_bytes=available_bytes() // 2)
         self._engines = Engines(options, SearchThreads(options.threads), factory=engine)
         self._variant = variant
         self._open: dict[str, Collection] = {}

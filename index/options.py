@@ -15,8 +15,8 @@ class IndexOptions:
     Attributes:
         threads: How many threads all searches together may use; None: as many as the machine lets this process.
         kind: Of collections that are created without saying so.
-        memory_bytes: What one collection's index may take before `auto` chooses a smaller kind; None: half of the
-            machine's memory.
+        memory_bytes: What one collection's index may take before `auto` chooses a smaller kind; None: half of what this
+            process may use.
         device: What searches merged vectors; fresh ones are compared on the CPU.
         least_merged: While a generation has fewer vectors of a modality, they stay unmerged and are all compared.
     """
