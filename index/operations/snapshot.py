@@ -13,6 +13,7 @@ from twinlens.index.errors import CollectionNotFound, CorruptCollection
 from twinlens.index.state import CollectionState
 
 _PAGES = 256  # copied between two looks at whether the collection is to be closed
+_STEPS_BETWEEN_LOOKS = 100_000  # of SQLite's virtual machine
 _PREFIXES = 256
 
 
@@ -38,7 +39,12 @@ def take_snapshot(state: CollectionState, target: Path) -> None:
         source.execute("SELECT number FROM generations LIMIT 1").fetchone()  # from here on it is this moment
         source.backup(copy, pages=_PAGES, progress=look_up)
         copy.execute("PRAGMA journal_mode = DELETE")
-        found = copy.execute("PRAGMA quick_check(1)").fetchone()[0]
+        copy.set_progress_handler(state.closing.is_set, _STEPS_BETWEEN_LOOKS)
+        try:
+            found = " ".join(str(copy.execute("PRAGMA quick_check(1)").fetchone()[0]).split())
+        except sqlite3.OperationalError:
+            look_up()
+            raise
         if found != "ok":
             raise CorruptCollection(f"{state.name}: its database is damaged ({found}); restore an earlier backup")
 

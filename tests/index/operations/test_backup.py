@@ -234,6 +234,14 @@ def test_a_collection_closes_while_it_is_backed_up(catalog: Catalog, collection:
     assert list_backups(place) == []
 
 
+def test_whoever_waits_to_close_a_collection_does_not_wait_for_its_database_to_be_copied(
+    collection: Collection, place: str
+) -> None:
+    collection._state.closing.set()
+    with pytest.raises(CollectionNotFound, match="is being closed"):
+        back_up(collection, place)
+
+
 def change(path: Path) -> None:
     data = bytearray(path.read_bytes())
     data[len(data) // 2] ^= 1
