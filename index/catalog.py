@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import builtins
 import dataclasses
-import fcntl
 import os
 import shutil
 import threading
@@ -20,13 +19,13 @@ from twinlens.index.database import create_database, translated
 from twinlens.index.durable import make_folder, sync
 from twinlens.index.engines import EngineFactory, Engines
 from twinlens.index.errors import (
-    CollectionBusy,
     CollectionError,
     CollectionExists,
     CollectionNotFound,
     EngineUnavailable,
     InvalidArgument,
 )
+from twinlens.index.folder_lock import lock_folder
 from twinlens.index.ids import check_collection_id, may_be_collection_id
 from twinlens.index.kinds.device import Device, check_device
 from twinlens.index.kinds.kind import Kind, check_kind
@@ -88,7 +87,7 @@ class Catalog:
         self._closed = False
         with _clear_errors(f"the data folder {root}"):
             make_folder(self._folder)
-            self._lock_file = _lock(Path(root))
+            self._lock_file = lock_folder(Path(root))
         for restored in self._folder.glob(f"{_RESTORED}*"):
             if not (named := self._folder / restored.name.removeprefix(_RESTORED)).exists():
                 restored.rename(named)  # its predecessor is moved away already
@@ -306,20 +305,6 @@ class Catalog:
     def _check_open(self) -> None:
         if self._closed:
             raise CollectionError("the catalog is closed")
-
-
-def _lock(root: Path) -> int:
-    """Takes the data folder for this process and returns the descriptor that holds it."""
-    descriptor = os.open(root / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        holder = os.pread(descriptor, 32, 0).decode("ascii", "replace").strip() or "unknown"
-        os.close(descriptor)
-        raise CollectionBusy(f"the data folder {root} is in use by process {holder}") from error
-    os.ftruncate(descriptor, 0)
-    os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
-    return descriptor
 
 
 @contextmanager
