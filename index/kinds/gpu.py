@@ -43,7 +43,7 @@ class GpuStructure:
         self.steps = form.steps
         self.most = form.most
         self.parameters: dict[str, int] = {}
-        self._form = form
+        self._exact = form.exact  # and not the form, which holds on to the index in memory
         self._dimension = dimension
         self._required = required
         self._failed = False
@@ -65,7 +65,7 @@ class GpuStructure:
             log.warning("the GPU failed in a search, comparing on the CPU from now on: %s", error)
             self._failed = True
             return np.full((len(queries), wanted), -1, dtype=np.int64)
-        if self._form.exact and wanted > SPARE:
+        if self._exact and wanted > SPARE:
             # Where the spare candidates do not reach below the last that counts, ties may have been cut off.
             tied = scores[:, -1] >= scores[:, wanted - SPARE - 1] - ROUNDING
             rows = np.where(tied[:, None], -1, rows)

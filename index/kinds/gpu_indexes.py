@@ -114,13 +114,14 @@ def _graph(matrix: Vectors) -> SearchOnGpu:
     resources = _resources()
     # Among unit vectors the nearest by distance are the nearest by cosine.
     index = faiss.GpuIndexCagra(resources, matrix.shape[1], faiss.METRIC_L2, faiss.GpuIndexCagraConfig())
+    count = len(matrix)
     index.train(np.ascontiguousarray(matrix))
 
     def search(queries: Vectors, wanted: int, effort: int, _: Any = resources) -> Found:
         settings = faiss.SearchParametersCagra()
         settings.itopk_size = max(effort, -(-wanted // 32) * 32)
         distances, rows = _found(index, queries, wanted, settings)
-        return distances, np.where(rows < len(matrix), rows, -1)  # where there are no more, numbers that are no rows
+        return distances, np.where(rows < count, rows, -1)  # where there are no more, numbers that are no rows
 
     return search
 

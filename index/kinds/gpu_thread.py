@@ -49,7 +49,10 @@ class GpuThread:
         """
         self._inbox: _Inbox = queue.SimpleQueue()
         built: Future[None] = Future()
-        threading.Thread(target=_serve, args=(build, built, self._inbox), name="index-gpu", daemon=True).start()
+        # Handed over, for a thread keeps its arguments, and what is built from is often no longer needed then.
+        handed_over = [build]
+        del build
+        threading.Thread(target=_serve, args=(handed_over, built, self._inbox), name="index-gpu", daemon=True).start()
         self._end = weakref.finalize(self, self._inbox.put, None)
         built.result()
 
@@ -64,14 +67,13 @@ class GpuThread:
         return asked.found.result()
 
 
-def _serve(build: Callable[[], SearchOnGpu], built: Future[None], inbox: _Inbox) -> None:
+def _serve(handed_over: list[Callable[[], SearchOnGpu]], built: Future[None], inbox: _Inbox) -> None:
     """Not a method: the thread must not keep alive what ends it."""
     try:
-        search = build()
+        search = handed_over.pop()()
     except BaseException as error:
         built.set_exception(error)
         return
-    del build
     built.set_result(None)
     while (first := inbox.get()) is not None:
         waiting = [first]

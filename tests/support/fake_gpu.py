@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import weakref
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,7 @@ class FakeGpuFaiss:
         self.made: list[FakeGpuIndex] = []
         self.searches: list[int] = []  # how many queries at once
         self.wanted: list[int] = []
+        self.copied: list[weakref.ref[Any]] = []  # indexes on the CPU that were copied
         if cagra:
             self.GpuIndexCagra = self._cagra
             self.GpuIndexCagraConfig = object
@@ -50,7 +52,8 @@ class FakeGpuFaiss:
     def index_cpu_to_gpu(self, resources: _Resources, device: int, index: Any) -> FakeGpuIndex:
         assert device == 0
         assert isinstance(index, faiss.IndexIVFScalarQuantizer), "no such index on a GPU"
-        return self._index("ivf", resources, index)
+        self.copied.append(weakref.ref(index))
+        return self._index("ivf", resources, faiss.clone_index(index))
 
     def GpuIndexIVFPQConfig(self) -> _PqSettings:  # noqa: N802
         return _PqSettings()

@@ -30,7 +30,7 @@ from twinlens.index.options import IndexOptions
 from twinlens.index.search_threads import SearchThreads
 from twinlens.index.vectors import unit_vectors
 
-DIMENSION, COUNT = 32, 6000
+DIMENSION, COUNT = 32, 4000
 THREADS = SearchThreads(1)
 KINDS = [kind for kind in Kind if kind is not Kind.AUTO]
 Open = Callable[..., MainIndex]
@@ -176,7 +176,7 @@ def test_an_exact_search_compares_with_the_stored_vectors_on_the_cpu(
     segments: dict[Kind, Path], opened: Open, stand_in: FakeGpuFaiss
 ) -> None:
     vectors, queries = clustered()
-    main = opened(segments[Kind.IVF_PQ])
+    main = opened(segments[Kind.HNSW])
     stand_in.searches.clear()
     scores, keys = main.search(queries[:1], 10, exact=True)
     found = list(zip((keys[0] // 2).tolist(), scores[0].tolist(), strict=True))
@@ -202,9 +202,9 @@ def test_auto_stays_on_the_cpu_where_the_gpu_has_no_room_and_says_so(
     stand_in.failing = "cudaMalloc error out of memory [2]"
     with caplog.at_level(logging.WARNING):
         main = opened(segments[Kind.IVF_FLAT], Device.AUTO)
-    assert "6,000 vectors stay on the CPU" in caplog.text
+    assert "4,000 vectors stay on the CPU" in caplog.text
     assert recall(main, 10) >= 0.95
-    with pytest.raises(EngineUnavailable, match="6,000 vectors of dimension 32 did not fit the GPU"):
+    with pytest.raises(EngineUnavailable, match="4,000 vectors of dimension 32 did not fit the GPU"):
         opened(segments[Kind.IVF_FLAT], Device.CUDA)
 
 
@@ -274,6 +274,15 @@ def test_what_is_asked_while_a_search_runs_is_answered_by_the_next_one_together(
         assert first.result()[0].tolist() == [[0, 0]]
         assert [other.result()[0].tolist() for other in others] == [[[i, i]] for i in range(1, 5)]
     assert sizes == [1, 4]
+
+
+def test_what_was_copied_to_a_gpu_leaves_the_memory_of_the_process(
+    segments: dict[Kind, Path], opened: Open, stand_in: FakeGpuFaiss
+) -> None:
+    main = opened(segments[Kind.IVF_FLAT])
+    gc.collect()
+    assert [copied() for copied in stand_in.copied] == [None]
+    assert main.memory_bytes == main.keys.nbytes
 
 
 def test_the_thread_of_an_index_ends_with_it(segments: dict[Kind, Path], opened: Open, stand_in: FakeGpuFaiss) -> None:
