@@ -5,7 +5,6 @@ from __future__ import annotations
 import builtins
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
 from typing import Any, NoReturn
 
 import numpy as np
@@ -16,7 +15,8 @@ from twinlens.index.ids import check_item_id
 from twinlens.index.item import Hit, Item, Modality, NewItem
 from twinlens.index.kinds.kind import Kind
 from twinlens.index.milvus import reading
-from twinlens.index.milvus.filtering import condition, filtered_hits, matching
+from twinlens.index.milvus.filtering import Fetch, condition, filtered_hits, matching
+from twinlens.index.milvus.hits import refuse_long, settled_hits
 from twinlens.index.milvus.items import StoredItem
 from twinlens.index.milvus.refill import MilvusRefill, put_vectors
 from twinlens.index.milvus.state import MilvusState
@@ -182,24 +182,16 @@ class MilvusCollection:
             index = state.generations.index(active, check_modality(modality))
             units = unit_vectors(queries, active.dimension, what="query")
             node = condition(filter)
-            if node is None:
-                fetch = partial(state.by_key, max_characters=max_characters)
-                hits = live_hits(index, units, top_k, fetch, min_score=min_score, exact=exact)
-            else:
-                hits = filtered_hits(
-                    state,
-                    index,
-                    units,
-                    top_k,
-                    node,
-                    min_score=min_score,
-                    max_characters=max_characters,
-                    exact=exact,
-                )
-            # Keys are random, so that servers need not agree on them: their order means nothing to a caller.
-            return [
-                sorted(of_query, key=lambda hit: (-hit.score, hit.item.created_s, hit.item.id)) for of_query in hits
-            ]
+
+            def attempt(fetch: Fetch) -> builtins.list[builtins.list[Hit]]:
+                if node is None:
+                    return live_hits(index, units, top_k, fetch, min_score=min_score, exact=exact)
+                return filtered_hits(state, fetch, index, units, top_k, node, min_score=min_score, exact=exact)
+
+            hits = settled_hits(state, attempt)
+            if max_characters is not None:
+                refuse_long((hit.item for of_query in hits for hit in of_query), max_characters)
+            return hits
 
     def stats(self) -> Stats:
         """As `Collection.stats`, as far as Milvus tells. Vectors that a crash left without an item are counted."""
@@ -307,7 +299,7 @@ class MilvusCollection:
         return sum(self._delete(found[start : start + _DELETED_AT_ONCE]) for start in steps)
 
     def _delete(self, found: builtins.list[StoredItem]) -> int:
-        self._state.items.delete([stored.item.id for stored in found])
+        self._state.items.delete(found)
         self._state.forget(found)
         return len(found)
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 import numpy as np
 
-from twinlens.index.errors import InvalidArgument
 from twinlens.index.filters.ast import Filter
 from twinlens.index.filters.evaluate import matches
 from twinlens.index.filters.parse import parse
@@ -16,6 +15,9 @@ from twinlens.index.milvus.state import MilvusState
 from twinlens.index.milvus.vector_index import MilvusIndex
 from twinlens.index.protocol import Vectors
 from twinlens.index.search import live_hits
+
+Fetch = Callable[[Iterable[int]], Mapping[int, Item]]
+"""The items of those keys that exist."""
 
 _WIDER = 8
 _MOST = 2048  # of the nearest, that are looked at before every item is
@@ -40,26 +42,23 @@ def matching(state: MilvusState, node: Filter | None, after: str = "") -> Iterat
 
 def filtered_hits(
     state: MilvusState,
+    fetch: Fetch,
     index: MilvusIndex,
     queries: Vectors,
     top_k: int,
     node: Filter,
     *,
     min_score: float | None,
-    max_characters: int | None,
     exact: bool,
 ) -> list[list[Hit]]:
     """As `live_hits`, of those items that match.
 
     While the filter lets many through, it is enough to look at more of the nearest. Otherwise all items are read for
     their keys, and only those are searched.
-
-    Raises:
-        InvalidArgument: the items found are longer than `max_characters`.
     """
 
-    def fetch(keys: Iterable[int]) -> dict[int, Item]:
-        return {key: item for key, item in state.by_key(list(keys)).items() if matches(node, item)}
+    def fetch_matching(keys: Iterable[int]) -> dict[int, Item]:
+        return {key: item for key, item in fetch(keys).items() if matches(node, item)}
 
     least = -np.inf if min_score is None else min_score
     wanted = top_k
@@ -67,7 +66,7 @@ def filtered_hits(
         wanted = min(wanted * _WIDER, _MOST)
         scores, keys = index.search(queries, wanted, exact=exact)
         near = scores.astype(np.float64) >= least
-        items = fetch(set(keys[near].tolist()))
+        items = fetch_matching(set(keys[near].tolist()))
         hits = [
             [
                 Hit(items[key], score)
@@ -82,13 +81,5 @@ def filtered_hits(
             break
     else:
         among = np.array(sorted(stored.key for stored in matching(state, node)), dtype=np.int64)
-        hits = live_hits(index, queries, top_k, fetch, min_score=min_score, exact=exact, among=among)
-    if max_characters is not None:
-        _refuse_long([hit.item for of_query in hits for hit in of_query], max_characters)
+        hits = live_hits(index, queries, top_k, fetch_matching, min_score=min_score, exact=exact, among=among)
     return hits
-
-
-def _refuse_long(items: list[Item], most: int) -> None:
-    distinct = {item.id: item for item in items}.values()
-    if sum(len(item.id) + len(item.uri) + len(item.caption) + len(str(item.metadata)) for item in distinct) > most:
-        raise InvalidArgument(f"the items found have more than {most} characters; ask for fewer")

@@ -29,12 +29,10 @@ class StoredItem:
     Attributes:
         key: Under which its vectors and its picture lie: another one each time it is replaced.
         item: What callers see of it.
-        characters: Of its texts and metadata.
     """
 
     key: int
     item: Item
-    characters: int
 
 
 class MilvusItems:
@@ -80,11 +78,16 @@ class MilvusItems:
             for start in range(0, len(rows), _ROWS):
                 self._client.upsert(self._name, rows[start : start + _ROWS], timeout=CALL_S)
 
-    def delete(self, ids: Collection[str]) -> None:
-        """Removes items."""
+    def delete(self, found: Collection[StoredItem]) -> None:
+        """Removes items, but not what replaced them since they were found."""
+        pairs = zip(
+            expressions([_pk(stored.item.id) for stored in found], field="pk"),
+            expressions([stored.key for stored in found]),
+            strict=True,
+        )
         with self._connection.clear_errors():
-            for expression in expressions([_pk(item_id) for item_id in ids], field="pk"):
-                self._client.delete(self._name, filter=expression, timeout=CALL_S)
+            for of_id, of_key in pairs:
+                self._client.delete(self._name, filter=f"{of_id} and {of_key}", timeout=CALL_S)
 
     def by_id(self, ids: Collection[str]) -> dict[str, StoredItem]:
         """Those that exist."""
@@ -173,8 +176,7 @@ class MilvusItems:
             created_s=row["created_s"],
             updated_s=row["updated_s"],
         )
-        texts = (item_id, *(row[field] for field in _FIELDS[2:7]))
-        return StoredItem(int(row["key"]), item, sum(map(len, texts)))
+        return StoredItem(int(row["key"]), item)
 
 
 def _pk(item_id: str) -> str:

@@ -8,7 +8,7 @@ import uuid
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 
-from twinlens.index.errors import CollectionError, CollectionNotFound, InvalidArgument, SpaceMismatch
+from twinlens.index.errors import CollectionError, CollectionNotFound, SpaceMismatch
 from twinlens.index.generations import Generation
 from twinlens.index.item import Item
 from twinlens.index.kinds.kind import Kind
@@ -31,6 +31,7 @@ class MilvusState:
         items: Its items.
         generations: Its vectors.
         pictures: Its originals.
+        lost: Keys of vectors known to belong to no item any more.
         writing: Held while something changes, where Milvus cannot take changes side by side.
     """
 
@@ -54,6 +55,7 @@ class MilvusState:
         self.generations = MilvusGenerations(connection, client, self.layout, kind, self.name)
         self.pictures = SharedPictures(place, collection_id, self.name)
         self.writing = threading.RLock()  # for Milvus Lite, which has one process and takes one change at a time
+        self.lost: set[int] = set()
         self._gate = ReadWriteLock()
         self._closed = False
         self._opened = uuid.uuid4().hex
@@ -114,20 +116,9 @@ class MilvusState:
                 [(stored.item.content_hash, stored.key) for stored in replaced if stored.item.has_image]
             )
 
-    def by_key(self, keys: Collection[int], max_characters: int | None = None) -> dict[int, Item]:
-        """The items of those keys that exist.
-
-        Raises:
-            InvalidArgument: they are longer together than `max_characters`; the rest is not read.
-        """
-        found: dict[int, Item] = {}
-        characters = 0
-        for stored in self.items.by_key(keys):
-            found[stored.key] = stored.item
-            characters += stored.characters
-            if max_characters is not None and characters > max_characters:
-                raise InvalidArgument(f"the items found have more than {max_characters} characters; ask for fewer")
-        return found
+    def by_key(self, keys: Collection[int]) -> dict[int, Item]:
+        """The items of those keys that exist."""
+        return {stored.key: stored.item for stored in self.items.by_key(keys)}
 
     def close(self) -> None:
         """Waits for running calls; later ones raise CollectionNotFound."""

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -135,6 +136,43 @@ def test_a_crash_before_the_item_is_written_leaves_the_item_as_it_was(
     assert hits[0].score == 0
     assert collection.get_image("a") == b"before"
     assert [ids for ids, _ in collection.iter_vectors(Modality.IMAGE)] == [["a"]]
+
+
+def test_an_item_replaced_in_the_middle_of_a_search_is_found_as_it_is_then(
+    collection: MilvusCollection, other: MilvusCollection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    collection.upsert([new_item("a", image_vector=axis(0)), new_item("b", image_vector=axis(1))], space_id=SPACE)
+    index = collection._state.generations.index(collection._state.generations.active(), Modality.IMAGE)
+    search = index.search
+    replacements: list[int] = []
+
+    def overtaken(*given: Any, **options: Any) -> Any:
+        answer = search(*given, **options)
+        if replacements:
+            other.upsert([new_item("a", image_vector=axis(replacements.pop(0)))], space_id=SPACE)
+        return answer
+
+    monkeypatch.setattr(index, "search", overtaken)
+    for text in ("", 'id = "a"'):
+        replacements += [1, 2]
+        hits = collection.search(axis(2)[np.newaxis], modality=Modality.IMAGE, top_k=9, space_id=SPACE, filter=text)[0]
+        assert (hits[0].item.id, hits[0].score, len(hits)) == ("a", 1.0, 1 if text else 2)
+
+
+def test_an_item_replaced_while_it_is_deleted_stays(
+    collection: MilvusCollection, other: MilvusCollection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    collection.upsert([new_item("a"), new_item("b")], space_id=SPACE)
+    delete = collection._state.items.delete
+
+    def overtaken(found: Any) -> None:
+        other.upsert([new_item("a", caption="new")], space_id=SPACE)
+        delete(found)
+
+    monkeypatch.setattr(collection._state.items, "delete", overtaken)
+    collection.delete(filter='id = "*"')
+    assert [(item.id, item.caption) for item in collection.list()] == [("a", "new")]
+    assert found(collection, 0) == ["a"]
 
 
 def test_pictures_go_with_their_items_and_damage_is_named(collection: MilvusCollection, pictures: Path) -> None:
