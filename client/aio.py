@@ -224,8 +224,9 @@ class AsyncClient(AsyncCollectionItems, AsyncCollectionOperations):
             response = await self._answer(step)
 
     async def _stream(self, stream: operation_calls.Stream, progress: ShowProgress | None) -> AsyncIterator[object]:
-        answer = self._begin(stream.call, None)
+        answer: Any = None
         try:
+            answer = self._begin(stream.call, None)
             async for message in answer:
                 for value in stream.read(message):
                     if not isinstance(value, OperationProgress):
@@ -237,7 +238,8 @@ class AsyncClient(AsyncCollectionItems, AsyncCollectionOperations):
         except grpc.aio.UsageError:
             raise TwinlensError("CANCELLED", "the client is closed") from None
         finally:
-            answer.cancel()
+            if answer is not None:
+                answer.cancel()
 
     def _begin(self, call: calls.Call, timeout_s: float | None) -> Any:
         method = getattr(self._stubs[call.service], call.method)

@@ -11,7 +11,7 @@ import pytest
 
 from tests.support.fake_encoder import FakeEncoder
 from tests.support.pictures import solid
-from twinlens.client import Client, NewItem, TwinlensError
+from twinlens.client import AsyncClient, Client, NewItem, TwinlensError
 
 SPACE = FakeEncoder().manifest.space_id
 _numbers = itertools.count()
@@ -114,6 +114,20 @@ def test_an_export_that_is_left_ends_and_others_go_on(target: str, filled: str) 
     with Client(target) as client:
         for _ in range(20):  # more than may run at a time
             assert next(client.export_items(filled)).item.id == "000"
+
+
+def test_a_closed_client_streams_nothing(target: str) -> None:
+    client = Client(target)
+    client.close()
+    with pytest.raises(TwinlensError, match="the client is closed"):
+        next(client.export_items("photos"))
+
+
+async def test_a_closed_asynchronous_client_streams_nothing(target: str) -> None:
+    client = AsyncClient(target)
+    await client.close()
+    with pytest.raises(TwinlensError, match="the client is closed"):
+        await anext(aiter(client.export_items("photos")))
 
 
 def test_an_unknown_collection_is_told_by_the_first_step(client: Any) -> None:
