@@ -8,7 +8,7 @@ import re
 import tempfile
 import threading
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -123,17 +123,27 @@ class BlobStore:
             for folder, _, names in os.walk(self._folder):
                 yield from (Path(folder, name) for name in names)
 
-    def total_bytes(self) -> int:
-        """How many bytes all blobs have. They are measured when first asked, and counted from then on."""
+    @property
+    def total_bytes(self) -> int | None:
+        """How many bytes all blobs have; None until `measure` has counted them."""
+        return None if self._measured is None else max(self._measured + self._grown, 0)
+
+    def measure(self, stop: Callable[[], bool] = lambda: False) -> None:
+        """Looks at every file once, unless that was done; from then on the sum is kept up.
+
+        Args:
+            stop: Asked often; True ends it, and nothing is known then.
+        """
         with self._measuring:
-            if self._measured is None:
-                grown = self._grown
-                sizes = 0
-                for path in self.files():
-                    with suppress(FileNotFoundError):  # removed meanwhile
-                        sizes += path.stat().st_size
-                self._measured = sizes - grown
-            return max(self._measured + self._grown, 0)
+            if self._measured is not None:
+                return
+            grown, sizes = self._grown, 0
+            for path in self.files():
+                if stop():
+                    return
+                with suppress(FileNotFoundError):  # removed meanwhile
+                    sizes += path.stat().st_size
+            self._measured = sizes - grown
 
     def is_pinned(self, name: str) -> bool:
         """Whether somebody is about to name a blob, or may be writing it under a name for the meantime."""

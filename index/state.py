@@ -21,6 +21,7 @@ from twinlens.index.generations import Generation, LoadedGeneration
 from twinlens.index.item import Modality
 from twinlens.index.kinds.kind import Kind, check_kind
 from twinlens.index.load import load_generation
+from twinlens.index.operations.picture_bytes import PictureBytes
 from twinlens.index.operations.recall_audit import RecallAudit
 from twinlens.index.rwlock import ReadWriteLock
 from twinlens.index.tree.merges import Merges
@@ -45,6 +46,7 @@ class CollectionState:
         segments: The folder of merged vectors.
         merges: What is merged in the background; nothing with another engine than FAISS.
         audit: What is measured of searches in the background.
+        picture_bytes: What stored pictures take.
         matching: Which items matched filters, kept up to date by every write.
         created_s: When the collection was created, in seconds since the epoch.
         kind: Which structure the merged vectors are to get.
@@ -76,6 +78,7 @@ class CollectionState:
         self.segments = folder / SEGMENTS_FOLDER
         self.merges = Merges(self)
         self.audit = RecallAudit(self)
+        self.picture_bytes = PictureBytes(self)
         self._gate = ReadWriteLock()  # held for reading by every call, for writing while closing
         self._closed = False
         self.closing = threading.Event()
@@ -98,6 +101,7 @@ class CollectionState:
                 tidy_segments(self.database, self.segments, self.loaded)
                 engines.maintenance.watch(self.merges)
             engines.maintenance.watch(self.audit)
+            engines.maintenance.watch(self.picture_bytes)
         except BaseException:
             self.database.close()
             raise
@@ -205,6 +209,7 @@ class CollectionState:
             self._closed = True
             self.engines.maintenance.forget(self.merges)
             self.engines.maintenance.forget(self.audit)
+            self.engines.maintenance.forget(self.picture_bytes)
             self.merges.cancel()
             self.discard_blobs(self.blobs.release(every=True))
             if self.loaded is not None:

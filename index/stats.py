@@ -84,7 +84,7 @@ class Sizes:
     Attributes:
         database: With its log.
         indexes: Files of merged vectors.
-        pictures: Stored originals.
+        pictures: Stored originals; 0 until they are measured, which is done in the background when first asked.
         memory: Of the indexes, without files that are only mapped.
     """
 

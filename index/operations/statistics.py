@@ -36,7 +36,7 @@ def collection_stats(state: CollectionState, collection_id: str) -> Stats:
             variants=variants,
             kind=state.kind,
             indexes=tuple(indexes),
-            sizes=_sizes(state, indexes),
+            sizes=_sizes(state, indexes, items),
             generations=tuple(all_generations),
             metadata_indexes=tuple(sorted(indexed.values())),
         )
@@ -54,12 +54,12 @@ def _index_state(state: CollectionState, modality: Modality, engine: VectorIndex
     return replace(found, recall=state.audit.recall(modality))
 
 
-def _sizes(state: CollectionState, indexes: Iterable[IndexState]) -> Sizes:
+def _sizes(state: CollectionState, indexes: Iterable[IndexState], items: int) -> Sizes:
     database = state.folder / DATABASE_FILE
     return Sizes(
         database=_bytes_of(database.with_name(database.name + end) for end in ("", "-wal", "-shm")),
         indexes=_bytes_of(state.segments.rglob("*")),
-        pictures=state.blobs.total_bytes(),
+        pictures=state.picture_bytes.known(items),
         memory=sum(index.memory_bytes for index in indexes),
     )
 

@@ -10,6 +10,7 @@ from twinlens.index.catalog import Catalog
 from twinlens.index.collection import Collection
 from twinlens.index.item import Modality
 from twinlens.index.kinds.kind import Kind
+from twinlens.index.operations import picture_bytes
 from twinlens.index.stats import IndexState
 
 
@@ -54,6 +55,18 @@ def test_bytes_are_those_on_disk(collection: Collection, tmp_path: Path) -> None
     assert sizes.indexes == sum(size for path, size in on_disk.items() if path.is_relative_to(folder / "indexes"))
     assert sizes.database == sum(size for path, size in on_disk.items() if path.name.startswith("collection.db"))
     assert min(sizes.pictures, sizes.indexes, sizes.database) > 0
+
+
+def test_many_pictures_are_measured_in_the_background(collection: Collection, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(picture_bytes, "_FEW_ITEMS", 3)
+    collection.upsert([new_item(f"{i}", image=b"%d" % i * 10) for i in range(5)], space_id=SPACE)
+    work = collection._state.picture_bytes
+    assert collection.stats().sizes.pictures in {0, 50}, "asked for just now"
+    work.run()  # unless the thread in the background was faster
+    assert collection.stats().sizes.pictures == 50
+    assert work.wait_s(0.0) is None
+    collection.delete(["0"])
+    assert collection.stats().sizes.pictures == 40
 
 
 def test_generations_tell_how_far_they_are(collection: Collection) -> None:
