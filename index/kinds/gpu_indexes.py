@@ -83,9 +83,10 @@ def _lists(on_cpu: Any) -> SearchOnGpu:
     faiss = import_faiss()
     resources = _resources()
     index = faiss.index_cpu_to_gpu(resources, 0, on_cpu)
+    most = min(int(on_cpu.nlist), MOST_SELECTED)
 
     def search(queries: Vectors, wanted: int, effort: int, _: Any = resources) -> Found:
-        return _found(index, queries, wanted, faiss.SearchParametersIVF(nprobe=effort))
+        return _found(index, queries, wanted, faiss.SearchParametersIVF(nprobe=min(effort, most)))
 
     return search
 
@@ -97,14 +98,14 @@ def _codes(matrix: Vectors) -> SearchOnGpu:
     settings = faiss.GpuIndexIVFPQConfig()
     settings.useFloat16LookupTables = True  # those of 64 codes would not fit a thread block's memory otherwise
     codes = next(codes for codes in _CODES if dimension % codes == 0)
-    index = faiss.GpuIndexIVFPQ(
-        _resources(), dimension, count_lists(len(matrix)), codes, 8, faiss.METRIC_INNER_PRODUCT, settings
-    )
+    lists = count_lists(len(matrix))
+    most = min(lists, MOST_SELECTED)
+    index = faiss.GpuIndexIVFPQ(_resources(), dimension, lists, codes, 8, faiss.METRIC_INNER_PRODUCT, settings)
     index.train(np.ascontiguousarray(matrix[sample_rows(len(matrix), _TRAINED_ROWS)]))
     _fill(index, matrix)
 
     def search(queries: Vectors, wanted: int, effort: int) -> Found:
-        return _found(index, queries, wanted, faiss.SearchParametersIVF(nprobe=effort))
+        return _found(index, queries, wanted, faiss.SearchParametersIVF(nprobe=min(effort, most)))
 
     return search
 

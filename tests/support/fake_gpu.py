@@ -84,6 +84,7 @@ class FakeGpuIndex:
         self._module = module
         self._index = index
         self._owner = threading.get_ident()
+        self.nlist = getattr(index, "nlist", 0)
 
     def train(self, vectors: np.ndarray) -> None:
         self._check(vectors)
@@ -105,6 +106,8 @@ class FakeGpuIndex:
         if isinstance(params, _CagraSettings):
             assert wanted <= params.itopk_size <= 512
             params = faiss.SearchParametersHNSW(efSearch=params.itopk_size)
+        if isinstance(params, faiss.SearchParametersIVF):
+            assert 1 <= params.nprobe <= min(MOST, self.nlist)
         scores, rows = self._index.search(queries, wanted, params=params)
         return scores, rows
 
