@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from datetime import date, datetime
+from decimal import Decimal
 from itertools import chain, repeat
 from pathlib import Path
 from typing import Any, get_args
@@ -136,8 +138,11 @@ def _text(value: Any, what: str) -> str:
 def _metadata(values: Mapping[str, Any]) -> dict[str, Any]:
     found = values.get("metadata")
     if isinstance(found, str):
-        found = json.loads(found) if found else {}
-    if isinstance(found, list):  # an Arrow map
+        try:
+            found = json.loads(found) if found else {}
+        except (ValueError, RecursionError):
+            raise ValueError("the metadata is not JSON") from None
+    elif isinstance(found, list):  # an Arrow map
         found = dict(found)
     if found is not None and not isinstance(found, dict):
         raise ValueError("the metadata is not an object")
@@ -146,7 +151,22 @@ def _metadata(values: Mapping[str, Any]) -> dict[str, Any]:
         for name, value in values.items()
         if name.startswith("metadata.") and value is not None
     }
-    return {**(found or {}), **named}
+    return {key: _plain(value) for key, value in {**(found or {}), **named}.items()}
+
+
+def _plain(value: Any) -> Any:
+    """What JSON lacks, in its terms: times as ISO 8601, which filters compare as times, and decimals as floats."""
+    match value:
+        case datetime() | date():
+            return value.isoformat()
+        case Decimal():
+            return float(value)
+        case dict():
+            return {key: _plain(inner) for key, inner in value.items()}
+        case list():
+            return [_plain(inner) for inner in value]
+        case _:
+            return value
 
 
 def _vectors(column: Any, name: str) -> list[NDArray[Any] | None]:

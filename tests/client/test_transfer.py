@@ -6,6 +6,7 @@ import itertools
 import json
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ import pytest
 
 from tests.support.command_runs import Ran
 from tests.support.fake_encoder import FakeEncoder
-from twinlens.client import Client, Collection, ExportedItem, Item, NewItem, parquet_export
+from twinlens.client import Client, Collection, ExportedItem, Item, NewItem, TwinlensError, parquet_export
 from twinlens.client.import_source import parquet_source
 
 SPACE = FakeEncoder().manifest.space_id
@@ -174,6 +175,31 @@ def test_rows_that_cannot_be_stored_fail_alone(
                 "--server", target)  # fmt: skip
     assert again.json["stored"] >= 1
     client.delete_collection(f"{name}-x")
+
+
+def test_columns_of_any_type_become_metadata_or_say_why_not(tmp_path: Path) -> None:
+    day = datetime(2024, 5, 1, 9, 30, tzinfo=UTC)
+    columns: dict[str, Any] = {
+        "id": pa.array(["a", "b", "c", "d"]).dictionary_encode(),
+        "image_vector": pa.array([[1.0, 2.0]] * 4, pa.large_list(pa.float16())),
+        "metadata": ["[1]", "[" * 3000 + "]" * 3000, "no", '{"k": [1, {"l": null}]}'],
+        "taken": pa.array([day] * 4, pa.timestamp("us", tz="UTC")),
+        "price": [Decimal("1.50")] * 4,
+        "tags": pa.array([[("x", 1)]] * 4, pa.map_(pa.string(), pa.int64())),
+    }
+    pq.write_table(pa.table(columns), tmp_path / "any.parquet")
+    taken = {"metadata.taken": "taken", "metadata.price": "price"}
+    first, deep, broken, good = parquet_source(tmp_path / "any.parquet", taken).rows
+    assert [row.error for row in (first, deep, broken)] == [
+        "the metadata is not an object", "the metadata is not JSON", "the metadata is not JSON",
+    ]  # fmt: skip
+    assert good.item is not None
+    assert good.item.metadata == {"k": [1, {"l": None}], "taken": "2024-05-01T09:30:00+00:00", "price": 1.5}
+    mapped = next(parquet_source(tmp_path / "any.parquet", {"metadata": "tags"}).rows)
+    assert mapped.item is not None
+    assert mapped.item.metadata == {"x": 1}
+    with pytest.raises(TwinlensError, match="not lists of floating-point numbers"):
+        next(parquet_source(tmp_path / "any.parquet", {"image_vector": "id"}).rows)
 
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
