@@ -85,6 +85,18 @@ CATALOGS: dict[str, Callable[[Path], AbstractContextManager[MakeCatalog]]] = {
 }
 
 
+# What hardly depends on the engine runs on the slower one only when slow tests are wanted.
+SAME_ON_EVERY_ENGINE = {"test_catalog", "test_collection_items", "test_damage", "test_metadata_vectors"}
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        chosen = item.callspec.params if hasattr(item, "callspec") else {}
+        if chosen.get("open_catalog") == "milvus-lite" and item.path.stem in SAME_ON_EVERY_ENGINE:
+            item.add_marker(pytest.mark.slow)
+
+
 @pytest.fixture(params=list(CATALOGS))
 def open_catalog(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[MakeCatalog]:
     with CATALOGS[request.param](tmp_path) as made:
