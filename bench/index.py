@@ -30,6 +30,7 @@ from bench.engines.page import write_measured  # noqa: E402
 from bench.engines.report import growth_curves, sheets  # noqa: E402
 
 KINDS = ("flat", "hnsw", "ivf_flat", "ivf_pq")
+PAGE = ROOT / "docs" / "scaling.md"
 PLOT = ROOT / "docs" / "images" / "index_growth.png"
 
 
@@ -42,6 +43,7 @@ def main() -> int:
         "rows": options.rows,
         "dimension": options.dimension,
         "threads": options.threads,
+        "machine": _processor(),
         "stored": {},
         "runs": [],
         "filtered": [],
@@ -64,10 +66,11 @@ def main() -> int:
             shutil.rmtree(folder)
     for sheet in sheets(figures):
         sheet.show()
-    if options.docs:
-        write_measured(ROOT / "docs" / "scaling.md", figures)
-    if options.plot is not None and len(sizes) > 1:
+    drawn = options.plot is not None and len(sizes) > 1
+    if drawn:
         plot(options.plot, *growth_curves(figures["runs"]))
+    if options.docs:
+        write_measured(PAGE, figures, os.path.relpath(options.plot, PAGE.parent) if drawn else None)
     return 1 if failed else 0
 
 
@@ -125,6 +128,14 @@ def _parameters(folder: Path) -> dict[str, int]:
         if parameters:
             return parameters
     return {}
+
+
+def _processor() -> str:
+    """The processor's name, where the system tells."""
+    for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
+        if line.startswith("model name"):
+            return line.partition(":")[2].strip()
+    return "an unknown processor"
 
 
 def _options() -> argparse.Namespace:

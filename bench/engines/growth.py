@@ -10,8 +10,8 @@ import numpy as np
 
 # What is fitted, and its unit.
 FIGURES = {
-    "p50_ms": "search p50 in ms, 1 caller",
-    "per_s": "searches a second, 8 callers",
+    "p50_ms": "engine p50 in ms, 1 caller",
+    "per_s": "engine searches a second, 8 callers",
     "own_mib": "memory of the process, MiB",
     "disk_mib": "disk, MiB",
     "build_s": "building, s",

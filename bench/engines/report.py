@@ -61,7 +61,7 @@ def growth_curves(runs: Sequence[Run]) -> tuple[list[int], dict[str, dict[str, l
     curves: dict[str, dict[str, list[float]]] = {}
     for run in sorted(ours, key=lambda run: int(run["rows"])):
         of_kind = curves.setdefault(run["kind"], {figure: [] for figure in FIGURES})
-        load = run["by"]["collection"]
+        load = run["by"]["engine"]  # what reading items adds does not grow
         most = max(name for name in load if name.startswith("callers_"))
         values = {
             "p50_ms": load["callers_1"]["p50_ms"],

@@ -28,6 +28,7 @@ class TwinlensCollection:
         import_faiss()  # not part of what a collection takes
         self._folder = folder
         self._catalog: Catalog | None = None
+        self._indexed: set[str] = set()
 
     def store(self, data: Dataset) -> bool:
         """Upserts items; merging goes on in the background, as it does for a user."""
@@ -62,7 +63,11 @@ class TwinlensCollection:
 
     def search_where(self, query: NDArray[np.float32], top_k: int, condition: Condition) -> Sequence[int] | None:
         """With the condition as a filter."""
-        found = self._collection().search(
+        collection = self._collection()
+        if condition.field not in self._indexed:  # as one does for what is often asked
+            collection.add_metadata_index(condition.field)
+            self._indexed.add(condition.field)
+        found = collection.search(
             query[None], modality=Modality.IMAGE, top_k=top_k, space_id=SPACE, filter=condition.text
         )
         return [int(hit.item.id) for hit in found[0]]
