@@ -8,8 +8,8 @@ import sys
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-# Only by name: hours, and what compares with a trainer that needs packages of its own.
-LONG = {"quality/ssl", "train_clip"}
+# Only by name: an hour or more, and what compares with a trainer that needs packages of its own.
+LONG = {"index", "quality/ssl", "train_clip"}
 
 
 def main() -> int:
