@@ -24,7 +24,7 @@ _MOST_CANDIDATES = 4000
 # Of what is thorough enough for the candidates, this share of the rest may be lost by comparing too few of them again.
 _LOST_TO_CODES = 0.25
 _THOROUGH = 128
-_USUAL_RECALL = 0.975
+_USUAL_RECALL = 0.99
 _SURE_RECALL = 0.995
 
 
@@ -50,7 +50,7 @@ class Effort:
     """Two levels.
 
     Attributes:
-        usual: Finds 97.5 % of the nearest.
+        usual: Finds 99 % of the nearest.
         sure: Finds 99.5 %; for filters, which leave few of what is found.
     """
 

@@ -13,7 +13,7 @@ from twinlens.index.kinds.exact import Rows
 from twinlens.index.kinds.kind import Kind
 from twinlens.index.protocol import Vectors
 
-_STEPS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
+_STEPS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048)
 
 
 class FaissStructure:
@@ -36,7 +36,7 @@ class FaissStructure:
         self._settings: dict[int, Any] = {}
         self._graph = kind is Kind.HNSW
         if self._graph:
-            self.steps = tuple(step for step in _STEPS if step >= 16)
+            self.steps = tuple(step for step in _STEPS if step >= 32)
         else:
             lists: int = index.nlist
             self.steps = (*(step for step in _STEPS if step < lists), lists)

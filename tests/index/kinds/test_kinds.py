@@ -145,6 +145,16 @@ def test_vectors_that_are_all_alike_come_by_lower_key(tmp_path: Path, kind: Kind
         assert main.search(vectors[:1], top_k)[1][0].tolist() == keys_of(np.arange(top_k)).tolist()
 
 
+def test_queries_of_another_modality_find_most_of_the_nearest(main: MainIndex) -> None:
+    vectors, _, queries = clustered()
+    apart = np.random.default_rng(4).standard_normal(DIMENSION)  # as texts lie apart from pictures
+    shifted = unit_vectors(queries + 0.5 * apart / np.linalg.norm(apart), DIMENSION)
+    right = 0
+    for query, keys in zip(shifted, main.search(shifted, 10)[1], strict=True):
+        right += len(np.intersect1d(keys_of(np.argsort(-(vectors @ query))[:10]), keys))
+    assert right / (10 * len(shifted)) >= 0.95
+
+
 @pytest.mark.parametrize("kind", STRUCTURED)
 @pytest.mark.parametrize("dimension", [1, 7, 30])
 def test_any_dimension_will_do(tmp_path: Path, kind: Kind, dimension: int) -> None:
