@@ -6,7 +6,6 @@ from twinlens.index.kinds.hnsw import hnsw_bytes
 from twinlens.index.kinds.ivf_flat import ivf_flat_bytes
 from twinlens.index.kinds.ivf_pq import ivf_pq_bytes
 from twinlens.index.kinds.kind import Kind
-from twinlens.index.kinds.memory import machine_bytes
 
 # Below, there is no structure over the vectors, whatever the kind: comparing with all takes no longer.
 LEAST_ROWS = 1024
@@ -27,14 +26,15 @@ def choose_kind(kind: Kind, count: int, dimension: int, memory_bytes: int | None
         kind: What was asked for.
         count: How many vectors.
         dimension: Their length.
-        memory_bytes: What it may take; None: half of what the machine has.
+        memory_bytes: What it may take; None: as much as it likes.
     """
     if kind is not Kind.AUTO:
         return kind
     if count <= FLAT_ROWS:
         return Kind.FLAT
-    most = machine_bytes() // 2 if memory_bytes is None else memory_bytes
-    return next((each for each in _BY_SPEED if estimate(each, count, dimension) <= most), Kind.IVF_PQ)
+    if memory_bytes is None:
+        return Kind.HNSW
+    return next((each for each in _BY_SPEED if estimate(each, count, dimension) <= memory_bytes), Kind.IVF_PQ)
 
 
 def estimate(kind: Kind, count: int, dimension: int) -> int:
