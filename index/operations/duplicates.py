@@ -98,7 +98,7 @@ def _pairs(
             if turn is None:
                 pairs = next(found, None)
             else:
-                with turn.take(turn.limit):
+                with turn.take():  # one, although matrices are multiplied with more: searches shall not wait
                     pairs = next(found, None)
         if pairs is None:
             return

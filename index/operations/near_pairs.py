@@ -12,7 +12,7 @@ from twinlens.index.protocol import Keys, VectorIndex, Vectors
 
 # float32 sums in another order differ by far less than this for unit vectors.
 _ROUNDING = 1e-5
-_BLOCK = 1024
+_BLOCK = 256  # some ten milliseconds of work with the next: searches that come meanwhile do not wait longer
 _BESIDE = 4096
 _SCORED = 4096
 _QUERIES = 256
@@ -50,13 +50,17 @@ def all_pairs(vectors: Vectors, places: NDArray[np.int64], threshold: float) -> 
     """
     for start in range(0, len(places), _BLOCK):
         here = places[start : start + _BLOCK]
-        block = vectors[here]
+        block = _at(vectors, here)
         for beside in range(start, len(places), _BESIDE):
             there = places[beside : beside + _BESIDE]
-            scores = block @ vectors[there].T
+            scores = block @ _at(vectors, there).T
             if beside == start:
                 scores[np.tril_indices(len(here), m=len(there))] = -2  # each pair once, and none with itself
-            rows, columns = np.nonzero(scores >= threshold - _ROUNDING)
+            near = scores >= threshold - _ROUNDING
+            # Unlike the lines before, what follows keeps other threads from running Python: so only where it must be.
+            some = np.flatnonzero(near.any(axis=1))
+            rows, columns = np.nonzero(near[some])
+            rows = some[rows]
             found = scores[rows, columns]
             close = np.flatnonzero(found < threshold + _ROUNDING)
             for part in np.array_split(close, -(-len(close) // _SCORED) or 1):
@@ -64,6 +68,13 @@ def all_pairs(vectors: Vectors, places: NDArray[np.int64], threshold: float) -> 
                 found[part] = np.einsum("nd,nd->n", a, b)
             kept = found.astype(np.float64) >= threshold  # as it was given, not rounded to 32 bits
             yield Pairs(here[rows[kept]], there[columns[kept]], found[kept], start)
+
+
+def _at(vectors: Vectors, places: NDArray[np.int64]) -> Vectors:
+    """The vectors at ascending places; not copied where these follow each other."""
+    if len(places) and places[-1] - places[0] == len(places) - 1:
+        return vectors[places[0] : places[-1] + 1]
+    return vectors[places]
 
 
 def engine_pairs(
