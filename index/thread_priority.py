@@ -7,8 +7,8 @@ import sys
 import threading
 from contextlib import suppress
 
-# On a core that searches keep busy, a thread of this niceness gets a quarter of the time (10 would get a tenth): a merge
-# must end before what it leaves behind makes searches slower than it does.
+# On a core that searches keep busy, a thread of this niceness gets a quarter of the time, and with 10 a tenth. A merge
+# must end before what it leaves behind makes searches slower than it does itself.
 _NICENESS = 5
 
 
