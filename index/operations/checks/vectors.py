@@ -17,7 +17,7 @@ from twinlens.index.protocol import Keys, Vectors
 from twinlens.index.state import CollectionState
 
 _PAGE = 4096
-_LEAST_RECALL = 0.8  # near stored vectors, where an index finds nearly all while it is as it was built
+_LEAST_FOUND = 0.8
 
 _Rows = Sequence[tuple[int, str, bytes]]
 
@@ -77,6 +77,6 @@ def _verdict(probe: Probe, modality: Modality) -> Iterator[Finding]:
         yield Finding("index", "", f"{modality}: {complaint}; {rebuild}")
     if wrong := probe.wrong_searches():
         yield Finding("search", "", f"{modality}: {wrong} exact searches differ from comparing all; {rebuild}")
-    if probe.recall < _LEAST_RECALL:
-        found = f"the index finds {probe.recall:.0%} of the ten nearest"
+    if probe.nearest_found < _LEAST_FOUND:
+        found = f"the index finds the nearest vector in {probe.nearest_found:.0%} of searches"
         yield Finding("search", "", f"{modality}: {found}; {rebuild}, or give it another kind")

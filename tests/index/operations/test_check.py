@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.support.forgetful_index import ForgetfulIndex
 from tests.support.items import DIMENSION, SPACE, axis, new_item
 from twinlens.index.catalog import Catalog
 from twinlens.index.collection import Collection
@@ -189,6 +190,17 @@ def test_a_damaged_segment_is_named_and_a_merge_mends_it(collection: Collection,
     assert path.name in found[0].message
     collection.merge()
     assert findings(collection) == []
+
+
+def test_an_index_that_misses_the_nearest_is_named(tmp_path: Path) -> None:
+    catalog = Catalog(tmp_path, engine=ForgetfulIndex)
+    collection = catalog.create("photos", space_id=SPACE, dimension=DIMENSION)
+    vectors = np.random.default_rng(0).standard_normal((50, DIMENSION))
+    collection.upsert([new_item(f"{i}", image_vector=v) for i, v in enumerate(vectors)], space_id=SPACE)
+    (finding,) = findings(collection)
+    assert finding.part == "search"
+    assert "finds the nearest vector in 0% of searches" in finding.message
+    catalog.close()
 
 
 def test_of_many_findings_of_one_sort_the_first_are_named_and_the_rest_counted(

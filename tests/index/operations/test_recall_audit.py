@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.support.forgetful_index import ForgetfulIndex
 from tests.support.items import SPACE, new_item
 from twinlens.index.catalog import Catalog
 from twinlens.index.collection import Collection
@@ -14,20 +15,10 @@ from twinlens.index.flat import FlatIndex
 from twinlens.index.item import Modality
 from twinlens.index.operations import recall_audit
 from twinlens.index.operations.recall_audit import RecallAudit
-from twinlens.index.protocol import Keys, Vectors
+from twinlens.index.protocol import Vectors
 from twinlens.index.state import CollectionState
 
 DIMENSION = 16
-
-
-class Forgetful(FlatIndex):
-    """Misses the nearest of every search that need not be exact."""
-
-    def search(
-        self, queries: Vectors, top_k: int, *, exact: bool = False, among: Keys | None = None
-    ) -> tuple[Vectors, Keys]:
-        scores, keys = super().search(queries, top_k + (not exact), among=among)
-        return (scores, keys) if exact else (scores[:, 1:], keys[:, 1:])
 
 
 class Waiting:
@@ -86,7 +77,7 @@ def test_exact_searches_have_a_recall_of_one(open_state: Callable[..., Collectio
 
 
 def test_what_searches_miss_is_measured(open_state: Callable[..., CollectionState]) -> None:
-    state = open_state(Forgetful)
+    state = open_state(ForgetfulIndex)
     search_often(state.audit, 160)
     state.audit.run()
     recall = state.audit.recall(Modality.IMAGE)
