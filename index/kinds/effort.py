@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,12 +11,13 @@ from numpy.typing import NDArray
 from twinlens.index.errors import MergeStopped
 from twinlens.index.faiss_library import import_faiss
 from twinlens.index.kinds.exact import Rows
+from twinlens.index.kinds.kind import Kind
 from twinlens.index.kinds.sample import sample_rows
 from twinlens.index.kinds.structure import Structure
 from twinlens.index.protocol import Vectors
 
 DEPTHS = (10, 100, 1000)
-_QUERIES = 128
+_QUERIES = (128, 64, 16)  # for each depth: the deeper, the more each tells
 _QUERIES_AT_ONCE = 16
 _SPARE = 6
 _CANDIDATES_A_HIT = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
@@ -24,8 +25,7 @@ _MOST_CANDIDATES = 4000
 # Of what is thorough enough for the candidates, this share of the rest may be lost by comparing too few of them again.
 _LOST_TO_CODES = 0.25
 _THOROUGH = 128
-_USUAL_RECALL = 0.99
-_SURE_RECALL = 0.995
+_RECALLS = (0.99, 0.995)  # of `usual` and of `sure`
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,32 +95,48 @@ def measure_effort(structure: Structure, matrix: Vectors, stop: Callable[[], boo
         MergeStopped: `stop` said so.
     """
     queries = _queries_near(matrix, stop)
-    nearest = _nearest(matrix, queries, min(DEPTHS[-1], len(matrix) // 2), stop)
-    levels = []
-    for recall in (_USUAL_RECALL, _SURE_RECALL):
-        pairs = [_enough(structure, queries, nearest[:, :depth], recall, stop) for depth in DEPTHS]
-        levels.append(Level(tuple(pair[0] for pair in pairs), tuple(pair[1] for pair in pairs)))
-    return Effort(*levels)
+    least = [structure.steps[0], structure.steps[0]]
+    found: list[list[tuple[int, int]]] = [[], []]
+    for depth, few in zip(DEPTHS, _QUERIES, strict=True):
+        some = np.ascontiguousarray(queries[:: max(1, len(queries) // few)])
+        nearest = _nearest(matrix, some, min(depth, len(matrix) // 2), stop)
+        for level, pair in enumerate(_enough(structure, some, nearest, least, stop)):
+            found[level].append(pair)
+            least[level] = pair[1]
+    usual, sure = (Level(*zip(*pairs, strict=True)) for pairs in found)
+    return Effort(usual, sure)
 
 
 def _enough(
-    structure: Structure, queries: Vectors, nearest: Rows, recall: float, stop: Callable[[], bool]
-) -> tuple[int, int]:
-    """The fewest candidates and then the least effort that find this share of the nearest."""
+    structure: Structure, queries: Vectors, nearest: Rows, least: list[int], stop: Callable[[], bool]
+) -> Iterator[tuple[int, int]]:
+    """For each level the fewest candidates, and then the least effort, that find its share of the nearest.
+
+    Args:
+        structure: What is asked.
+        queries: Shape (q, d).
+        nearest: Their nearest rows, shape (q, depth).
+        least: Less effort need not be tried.
+        stop: Asked often; True ends it.
+    """
     depth = nearest.shape[1]
     most = min(_MOST_CANDIDATES, structure.most - _SPARE)
     sizes = [depth * each + _SPARE for each in _CANDIDATES_A_HIT if depth * each <= most]
-    if not sizes:  # more than it can name
-        return depth + _SPARE, structure.steps[-1]
-    found = _share_found(structure.propose(queries, sizes[-1], _THOROUGH), nearest)
-    least = (1 - (1 - recall) * _LOST_TO_CODES) * found[-1]
-    candidates = next(size for size in sizes if found[size - 1] >= least)
-    for effort in structure.steps:
-        if stop():
-            raise MergeStopped("merging was stopped")
-        if _share_found(structure.propose(queries, candidates, effort), nearest)[-1] >= recall:
-            break
-    return candidates, effort
+    found = _share_found(structure.propose(queries, sizes[-1], _THOROUGH), nearest) if sizes else None
+    for recall, start in zip(_RECALLS, least, strict=True):
+        if found is None:  # more than it can name
+            yield depth + _SPARE, structure.steps[-1]
+            continue
+        needed = (1 - (1 - recall) * _LOST_TO_CODES) * found[-1]
+        candidates = next(size for size in sizes if found[size - 1] >= needed)
+        if structure.kind is Kind.HNSW:  # less effort than candidates is raised to their number
+            start = max(start, candidates)  # noqa: PLW2901
+        for effort in [step for step in structure.steps if step >= start] or structure.steps[-1:]:
+            if stop():
+                raise MergeStopped("merging was stopped")
+            if _share_found(structure.propose(queries, candidates, effort), nearest)[-1] >= recall:
+                break
+        yield candidates, effort
 
 
 def _share_found(rows: Rows, nearest: Rows) -> NDArray[np.float64]:
@@ -136,7 +152,7 @@ def _queries_near(matrix: Vectors, stop: Callable[[], bool]) -> Vectors:
     harder than new ones, so that what is chosen by them is on the safe side.
     """
     generator = np.random.default_rng(1)
-    rows = sample_rows(len(matrix), _QUERIES)
+    rows = sample_rows(len(matrix), _QUERIES[0])
     middle = matrix[rows]
     neighbours = _nearest(matrix, middle, min(50, len(matrix)), stop)
     lines = np.arange(len(rows))

@@ -40,7 +40,10 @@ def build_ivf_pq(matrix: Vectors, stop: Callable[[], bool]) -> FaissStructure:
     centres = train_centres(matrix, lists, stop)
     index = faiss.IndexIVFPQFastScan(centres, dimension, lists, codes, _BITS, faiss.METRIC_INNER_PRODUCT)
     index.pq.cp.min_points_per_centroid = 1
+    threads = faiss.omp_get_max_threads()
+    faiss.omp_set_num_threads(1)  # hundreds of clusterings of two dimensions: handing them out takes longer than doing
     index.train(matrix[sample_rows(len(matrix), _TRAINED_ROWS)])
+    faiss.omp_set_num_threads(threads)
     fill_lists(index, matrix, stop)
     return FaissStructure(Kind.IVF_PQ, index, {"nlist": lists, "pq_m": codes, "pq_bits": _BITS})
 
