@@ -14,7 +14,7 @@ from twinlens.index.protocol import Vectors
 M = 24
 EF_CONSTRUCTION = 100
 _TRAINED_ROWS = 50_000
-_ADDED_ROWS = 4096
+_ADDED_ROWS = 1024
 
 
 def build_hnsw(matrix: Vectors, stop: Callable[[], bool]) -> FaissStructure:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
+from twinlens.index.errors import MergeStopped
 from twinlens.index.generations import Generation
 from twinlens.index.item import Modality
 from twinlens.index.tree.changes import changed_since, newest_change
@@ -25,7 +27,14 @@ class Step:
 
 
 def catch_up(
-    connection: sqlite3.Connection, view: View, generation: Generation, modality: Modality, through: int, name: str
+    connection: sqlite3.Connection,
+    view: View,
+    generation: Generation,
+    modality: Modality,
+    through: int,
+    name: str,
+    *,
+    stop: Callable[[], bool] = lambda: False,
 ) -> Step:
     """Takes over the present vectors of all items changed after `through`; nobody else may change the view.
 
@@ -36,13 +45,17 @@ def catch_up(
         modality: Which of them.
         through: Number of the last change that the view has seen.
         name: What to call the collection in an error.
+        stop: Asked often; True ends it.
 
     Raises:
         CorruptCollection: a vector is damaged.
+        MergeStopped: `stop` said so.
     """
     newest = newest_change(connection)
     entries, items = changed_since(connection, through)
     for start in range(0, len(items), _AT_ONCE):
+        if stop():
+            raise MergeStopped("merging was stopped")
         changed = items[start : start + _AT_ONCE]
         keys, vectors = of_keys(connection, generation, modality, changed, name)
         if len(keys):

@@ -130,6 +130,8 @@ def _fresh_view(
         return tree.new_view(main)
     view = tree.new_view(None)
     for keys, vectors in by_key(state.database, generation, modality, state.name):
+        if state.closing.is_set():
+            raise MergeStopped("merging was stopped")
         view.delta.upsert(keys, vectors)
     return view
 
@@ -141,10 +143,8 @@ def _take_over(
     generation, through, entries = loaded.generation, row.through, 0
     while True:
         with state.database.read() as connection:
-            step = catch_up(connection, view, generation, modality, through, state.name)
+            step = catch_up(connection, view, generation, modality, through, state.name, stop=state.closing.is_set)
         through, entries = step.through, entries + step.entries
-        if state.closing.is_set():
-            raise MergeStopped("merging was stopped")
         if step.entries <= _FEW:
             break
     with state.writing:
