@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import tempfile
 from contextlib import suppress
@@ -33,6 +34,8 @@ from twinlens.index.options import IndexOptions
 # Few enough to be merged in the background all the time.
 OPTIONS = IndexOptions(threads=1, least_merged=6)
 SPACES = {"one": 6, "two": 9}
+# Where syncing costs nothing: all these steps wait for the disk otherwise.
+IN_MEMORY = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
 
 ids = st.integers(0, 40).map("item {}".format)
 # Few vectors for many items: ties, and duplicates by the dozen, are the rule.
@@ -57,7 +60,7 @@ class CollectionMachine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.folder = Path(tempfile.mkdtemp())
+        self.folder = Path(tempfile.mkdtemp(dir=IN_MEMORY))
         self.root = self.folder / "0"
         self.catalog = Catalog(self.root, options=OPTIONS)
         self.collection: Collection = self.catalog.create("photos", space_id="one", dimension=6, kind=self.kind)

@@ -239,14 +239,14 @@ def test_changing_while_searching_is_safe(engine: MakeEngine) -> None:
 
     def change(seed: int) -> None:
         rng = np.random.default_rng(seed)
-        for _ in range(150):
+        for _ in range(80):
             chosen = rng.integers(stable, 400, size=20).astype(np.int64)
             index.upsert(chosen, vectors[chosen])
             index.delete(chosen[:10])
 
     def search(seed: int) -> None:
         rng = np.random.default_rng(seed)
-        for _ in range(150):
+        for _ in range(80):
             number = int(rng.integers(stable))
             scores, found = index.search(vectors[number : number + 1], 20)
             assert found[0, 0] == number
