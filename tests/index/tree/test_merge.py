@@ -13,7 +13,7 @@ from tests.support.few_rows import structures_from
 from twinlens.index.errors import CollectionError, CollectionNotFound, InvalidArgument
 from twinlens.index.kinds.kind import Kind
 from twinlens.index.kinds.segment import write_segment
-from twinlens.index.tree import catch_up, merge, open_trees
+from twinlens.index.tree import catch_up, merge, open_trees, policy
 from twinlens.index.tree.source import of_keys
 
 
@@ -234,3 +234,23 @@ def test_a_copy_of_the_database_made_while_merging_names_no_segment_that_knows_m
     until_merged(room)
     assert copied
     assert not copied & {folder.name for folder in halt.folders}
+
+
+def test_a_merge_that_failed_in_the_background_is_tried_again_by_itself(
+    room: Room, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    attempts: list[int] = []
+
+    def full_at_first(*given: Any, **options: Any) -> None:
+        attempts.append(1)
+        if len(attempts) < 3:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        write_segment(*given, **options)
+
+    monkeypatch.setattr(policy, "FIRST_RETRY_S", 0.001)
+    monkeypatch.setattr(merge, "write_segment", full_at_first)
+    room.upsert(*range(LEAST))
+    wait_until(lambda: room.numbers() == (LEAST, 0, 0))
+    assert len(attempts) == 3
+    assert room.collection.stats().indexes[0].last_merge.error == ""
+    room.check()
