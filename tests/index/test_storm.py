@@ -1,4 +1,4 @@
-"""Writing, deleting, searching and merging from four threads at once, for as long as asked."""
+"""Writing, deleting, searching, merging, checking and backing up from four threads at once, for as long as asked."""
 
 from __future__ import annotations
 
@@ -19,6 +19,8 @@ from twinlens.index.catalog import Catalog
 from twinlens.index.collection import Collection
 from twinlens.index.item import Modality, NewItem
 from twinlens.index.kinds.kind import Kind
+from twinlens.index.operations.backup import list_backups
+from twinlens.index.operations.steps import Backup, Finding
 from twinlens.index.options import IndexOptions
 
 D = 16
@@ -43,8 +45,9 @@ ALL = {
 class Storm:
     """What the threads share. A thread that fails stops the others."""
 
-    def __init__(self, collection: Collection, goes_on: Callable[[], bool]) -> None:
+    def __init__(self, collection: Collection, backups: Path, goes_on: Callable[[], bool]) -> None:
         self.collection = collection
+        self._backups = backups
         self.models: list[dict[str, int]] = [{}, {}]
         self._goes_on = goes_on
         self._stopped = threading.Event()
@@ -112,9 +115,20 @@ class Storm:
             else:
                 assert len(found) == top_k
 
-    def merge(self) -> None:
+    def operate(self) -> None:
         for number in self.rounds():
             self.collection.merge(kind=list(Kind)[number % len(Kind)])
+            match number % 4:
+                case 1:
+                    findings = [step for step in self.collection.check() if isinstance(step, Finding)]
+                    assert findings == [], "a sound collection was found fault with"
+                case 2:
+                    *_, made = self.collection.backup(str(self._backups))
+                    assert isinstance(made, Backup)
+                case 3:
+                    stats = self.collection.stats()
+                    assert len(STABLE) <= stats.items <= len(ALL)
+                    assert len(STABLE) <= stats.image_vectors <= len(ALL)
 
     def check_the_end(self) -> None:
         model = {**dict.fromkeys(STABLE, 0), **self.models[0], **self.models[1]}
@@ -135,11 +149,16 @@ def test_four_threads_see_no_ghosts_no_gaps_and_their_own_writes(tmp_path: Path,
         collection = catalog.create("photos", space_id=SPACE, dimension=D)
         collection.upsert([NewItem(i, {Modality.IMAGE: vector(i, 0)}) for i in STABLE], space_id=SPACE)
         end_s = time.monotonic() + seconds
-        storm = Storm(collection, lambda: time.monotonic() < end_s)
-        storm.run(lambda: storm.write(0), lambda: storm.write(1), storm.read, storm.merge)
+        storm = Storm(collection, tmp_path / "backups", lambda: time.monotonic() < end_s)
+        storm.run(lambda: storm.write(0), lambda: storm.write(1), storm.read, storm.operate)
         storm.check_the_end()
         catalog.close()
         catalog = Catalog(tmp_path, options=options)
         storm.collection = catalog.get("photos")
         storm.check_the_end()
+        for backup in list_backups(str(tmp_path / "backups"))[-1:]:
+            *_, restored = catalog.restore(str(tmp_path / "backups"), backup.id, id="restored")
+            assert isinstance(restored, Collection)
+            assert [step for step in restored.check() if isinstance(step, Finding)] == []
+            assert {item.id for item in restored.list(limit=10**4)} >= set(STABLE)
         catalog.close()
