@@ -84,11 +84,7 @@ class MilvusCollection:
                 {(item.content_hash, key): item.image for key, item in fresh.items() if item.image is not None}
             )
             put_vectors(state, active, {key: item.vectors for key, item in fresh.items()})
-            now_s = time.time()
-            state.items.put(
-                (key, item, replaced[item.id].item.created_s if item.id in replaced else now_s, now_s)
-                for key, item in fresh.items()
-            )
+            state.items.put(fresh, replaced, time.time())
             state.forget(replaced.values())
             return [item.id for item in prepared]
 

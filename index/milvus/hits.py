@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Iterable, Mapping
 
 from twinlens.index.errors import InvalidArgument
@@ -11,14 +12,20 @@ from twinlens.index.milvus.filtering import Fetch
 from twinlens.index.milvus.state import MilvusState
 
 _ATTEMPTS = 10
+_REPLACED_S = 30.0  # longer than a search takes, with room for servers' clocks that differ
+_WRITING_S = 300.0  # longer than a write takes: what has no item for so long will never have one
 _REMEMBERED = 100_000
 
 
 def settled_hits(state: MilvusState, attempt: Callable[[Fetch], list[list[Hit]]]) -> list[list[Hit]]:
-    """Searches, and once more where a vector's item is gone: it may have been replaced in between.
+    """Searches, and once more where the item of a vector is not there.
 
-    A replaced item has another key, whose vector that search may have been too early for, and the next one finds.
-    Vectors that a crash left without an item are remembered, and not searched for again.
+    Between the search for vectors and the look at their items, an item may be replaced: its vector then lies under
+    another key, which that search was too early for. Replaced once, it is known by the key that it had before, and is a
+    hit all the same, as the vector that was searched was its own. Replaced more often, the next search finds it.
+
+    Vectors of a write under way belong to no item yet, and those that a crash left never will. If a second search finds
+    no others of this kind, that is what they are.
 
     Args:
         state: The open collection.
@@ -29,22 +36,38 @@ def settled_hits(state: MilvusState, attempt: Callable[[Fetch], list[list[Hit]]]
         that servers need not agree on them: their order means nothing to a caller.)
     """
     hits: list[list[Hit]] = []
+    now_s = time.monotonic()
+    seen = {key for key, first_s in [*state.lost.items()] if now_s - first_s > _WRITING_S}
     for _ in range(_ATTEMPTS):
-        gone: set[int] = set()
+        lost: set[int] = set()
 
-        def fetch(keys: Iterable[int], gone: set[int] = gone) -> Mapping[int, Item]:
-            wanted = set(keys)
-            found = state.by_key(wanted)
-            gone |= wanted - found.keys()
+        def fetch(keys: Iterable[int], lost: set[int] = lost) -> Mapping[int, Item]:
+            found, superseded = _items(state, set(keys))
+            lost |= set(keys) - found.keys() - superseded
             return found
 
         hits = attempt(fetch)
-        if gone <= state.lost:
+        if lost <= seen:
             break
-        if len(state.lost) > _REMEMBERED:
-            state.lost.clear()
-        state.lost |= gone
+        seen |= lost
+    if len(state.lost) > _REMEMBERED:
+        state.lost.clear()
+    for key in seen:
+        state.lost.setdefault(key, now_s)
     return [sorted(of_query, key=lambda hit: (-hit.score, hit.item.created_s, hit.item.id)) for of_query in hits]
+
+
+def _items(state: MilvusState, keys: set[int]) -> tuple[dict[int, Item], set[int]]:
+    """Items by the key under which their vector was found, and keys that others took the place of."""
+    found: dict[int, Item] = {}
+    superseded: set[int] = set()
+    for stored in state.items.by_key(keys, or_previous=True):
+        if stored.key in keys:
+            found[stored.key] = stored.item
+            superseded.add(stored.previous)
+        elif time.time() - stored.item.updated_s < _REPLACED_S:
+            found[stored.previous] = stored.item
+    return found, superseded
 
 
 def refuse_long(items: Iterable[Item], most: int) -> None:

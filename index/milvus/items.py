@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +17,7 @@ from twinlens.index.prepare import PreparedItem
 
 _ROWS = 200  # with their longest texts still below the size of a message
 _FIELDS = [
-    *("pk", "key", "uri", "caption", "caption_end", "metadata", "metadata_end"),
+    *("pk", "key", "previous", "uri", "caption", "caption_end", "metadata", "metadata_end"),
     *("content_hash", "has_image", "created_s", "updated_s"),
 ]
 
@@ -28,10 +28,12 @@ class StoredItem:
 
     Attributes:
         key: Under which its vectors and its picture lie: another one each time it is replaced.
+        previous: The key it had before the last replacement; below 0 where there was none.
         item: What callers see of it.
     """
 
     key: int
+    previous: int
     item: Item
 
 
@@ -63,17 +65,18 @@ class MilvusItems:
             {
                 "pk": (types.VARCHAR, TEXT_BYTES),
                 "key": (types.INT64, 0),
+                "previous": (types.INT64, 0),
                 **dict.fromkeys(texts, (types.VARCHAR, TEXT_BYTES)),
                 "has_image": (types.BOOL, 0),
                 "created_s": (types.DOUBLE, 0),
                 "updated_s": (types.DOUBLE, 0),
             },
-            indexed="key",
+            indexed=("key", "previous"),
         )
 
-    def put(self, items: Iterable[tuple[int, PreparedItem, float, float]]) -> None:
-        """Stores items, replacing those of their ids: key, item, and when it was created and updated."""
-        rows = [_row(*given) for given in items]
+    def put(self, items: Mapping[int, PreparedItem], replaced: Mapping[str, StoredItem], now_s: float) -> None:
+        """Stores items by key, in place of those of their ids."""
+        rows = [_row(key, item, replaced.get(item.id), now_s) for key, item in items.items()]
         with self._connection.clear_errors():
             for start in range(0, len(rows), _ROWS):
                 self._client.upsert(self._name, rows[start : start + _ROWS], timeout=CALL_S)
@@ -94,9 +97,13 @@ class MilvusItems:
         found = self._where(expressions([_pk(item_id) for item_id in ids], _ROWS, field="pk"))
         return {stored.item.id: stored for stored in found}
 
-    def by_key(self, keys: Collection[int]) -> Iterator[StoredItem]:
-        """Those that exist."""
-        return self._where(expressions(list(keys), _ROWS))
+    def by_key(self, keys: Collection[int], *, or_previous: bool = False) -> Iterator[StoredItem]:
+        """Those that have one of these keys, or had it before the last replacement."""
+        among = expressions(list(keys), _ROWS)
+        if or_previous:
+            pairs = zip(among, expressions(list(keys), _ROWS, field="previous"), strict=True)
+            return self._where(f"{now} or {before}" for now, before in pairs)
+        return self._where(among)
 
     def page(self, after: str, limit: int) -> list[StoredItem]:
         """In the order of their ids, from the one behind `after`; fewer than `limit` at the end only."""
@@ -176,19 +183,20 @@ class MilvusItems:
             created_s=row["created_s"],
             updated_s=row["updated_s"],
         )
-        return StoredItem(int(row["key"]), item)
+        return StoredItem(int(row["key"]), int(row["previous"]), item)
 
 
 def _pk(item_id: str) -> str:
     return item_id.encode("utf-8", "surrogatepass").hex()
 
 
-def _row(key: int, item: PreparedItem, created_s: float, updated_s: float) -> dict[str, Any]:
+def _row(key: int, item: PreparedItem, replaced: StoredItem | None, now_s: float) -> dict[str, Any]:
     caption, caption_end = _cut(item.caption)
     metadata, metadata_end = _cut(item.metadata)
     return {
         "pk": _pk(item.id),
         "key": key,
+        "previous": -1 if replaced is None else replaced.key,
         "uri": item.uri,
         "caption": caption,
         "caption_end": caption_end,
@@ -196,8 +204,8 @@ def _row(key: int, item: PreparedItem, created_s: float, updated_s: float) -> di
         "metadata_end": metadata_end,
         "content_hash": item.content_hash,
         "has_image": item.image is not None,
-        "created_s": created_s,
-        "updated_s": updated_s,
+        "created_s": now_s if replaced is None else replaced.item.created_s,
+        "updated_s": now_s,
         "vector": [0.0, 1.0],
     }
 

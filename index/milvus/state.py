@@ -31,7 +31,7 @@ class MilvusState:
         items: Its items.
         generations: Its vectors.
         pictures: Its originals.
-        lost: Keys of vectors known to belong to no item any more.
+        lost: Keys of vectors that belong to no item, and when that was first seen (monotonic seconds).
         writing: Held while something changes, where Milvus cannot take changes side by side.
     """
 
@@ -55,7 +55,7 @@ class MilvusState:
         self.generations = MilvusGenerations(connection, client, self.layout, kind, self.name)
         self.pictures = SharedPictures(place, collection_id, self.name)
         self.writing = threading.RLock()  # for Milvus Lite, which has one process and takes one change at a time
-        self.lost: set[int] = set()
+        self.lost: dict[int, float] = {}
         self._gate = ReadWriteLock()
         self._closed = False
         self._opened = uuid.uuid4().hex

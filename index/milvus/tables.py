@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from twinlens.index.milvus.connection import CALL_S, MilvusConnection
@@ -17,7 +17,7 @@ def create_table(
     name: str,
     fields: Mapping[str, tuple[Any, int]],
     *,
-    indexed: str = "",
+    indexed: Sequence[str] = (),
 ) -> None:
     """Makes a table and readies it.
 
@@ -26,7 +26,7 @@ def create_table(
         client: An open one.
         name: Of the Milvus collection.
         fields: Types, and longest texts, by name; the first is the primary key.
-        indexed: A field by which rows are found as well.
+        indexed: Fields by which rows are found as well.
     """
     types = milvus_types()
     with connection.clear_errors():
@@ -38,8 +38,8 @@ def create_table(
         schema.add_field("vector", types.FLOAT_VECTOR, dim=2)
         indexes = client.prepare_index_params()
         indexes.add_index("vector", index_type="FLAT", metric_type="IP")
-        if indexed:
-            indexes.add_index(indexed, index_type="INVERTED" if connection.address.local else "STL_SORT")
+        for field in indexed:
+            indexes.add_index(field, index_type="INVERTED" if connection.address.local else "STL_SORT")
         client.create_collection(name, schema=schema, consistency_level="Strong", timeout=CALL_S)
         client.create_index(name, indexes, sync=False, timeout=CALL_S)
         client.load_collection(name, timeout=CALL_S)

@@ -124,7 +124,7 @@ def test_a_crash_before_the_item_is_written_leaves_the_item_as_it_was(
 ) -> None:
     collection.upsert([new_item("a", image_vector=axis(0), image=b"before")], space_id=SPACE)
 
-    def crash(rows: object) -> None:
+    def crash(*given: object) -> None:
         raise CollectionError("no more")
 
     with monkeypatch.context() as patched:
@@ -138,25 +138,32 @@ def test_a_crash_before_the_item_is_written_leaves_the_item_as_it_was(
     assert [ids for ids, _ in collection.iter_vectors(Modality.IMAGE)] == [["a"]]
 
 
-def test_an_item_replaced_in_the_middle_of_a_search_is_found_as_it_is_then(
-    collection: MilvusCollection, other: MilvusCollection, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("replacements", "score"), [([2], 0.0), ([1, 2], 1.0)])
+@pytest.mark.parametrize("text", ["", 'id = "a"'])
+def test_an_item_replaced_in_the_middle_of_a_search_is_found_as_it_was_or_is(
+    collection: MilvusCollection,
+    other: MilvusCollection,
+    monkeypatch: pytest.MonkeyPatch,
+    replacements: list[int],
+    score: float,
+    text: str,
 ) -> None:
     collection.upsert([new_item("a", image_vector=axis(0)), new_item("b", image_vector=axis(1))], space_id=SPACE)
     index = collection._state.generations.index(collection._state.generations.active(), Modality.IMAGE)
     search = index.search
-    replacements: list[int] = []
+    waiting = list(replacements)
 
     def overtaken(*given: Any, **options: Any) -> Any:
         answer = search(*given, **options)
-        if replacements:
-            other.upsert([new_item("a", image_vector=axis(replacements.pop(0)))], space_id=SPACE)
+        while waiting:
+            other.upsert([new_item("a", image_vector=axis(waiting.pop(0)))], space_id=SPACE)
         return answer
 
     monkeypatch.setattr(index, "search", overtaken)
-    for text in ("", 'id = "a"'):
-        replacements += [1, 2]
+    for expected in (score, 1.0):  # the second search begins after the change
         hits = collection.search(axis(2)[np.newaxis], modality=Modality.IMAGE, top_k=9, space_id=SPACE, filter=text)[0]
-        assert (hits[0].item.id, hits[0].score, len(hits)) == ("a", 1.0, 1 if text else 2)
+        assert [hit.score for hit in hits if hit.item.id == "a"] == [expected]
+        assert len(hits) == (1 if text else 2)
 
 
 def test_an_item_replaced_while_it_is_deleted_stays(
