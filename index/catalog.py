@@ -10,7 +10,7 @@ import threading
 import time
 import uuid
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 from twinlens.index import generations
@@ -264,13 +264,21 @@ class Catalog:
             raise CollectionExists(f"there is a collection {collection_id} already")
         shutil.rmtree(restored, ignore_errors=True)
         with _clear_errors(f"collection {collection_id}"):
+            sync(aside)
             aside.rename(restored)
-            sync(self._folder)
-            if folder.exists():
-                if (collection := self._open.pop(collection_id, None)) is not None:
-                    collection.close()
-                folder.rename(old)
-            restored.rename(folder)
+            try:
+                sync(self._folder)
+                if folder.exists():
+                    if (collection := self._open.pop(collection_id, None)) is not None:
+                        collection.close()
+                    folder.rename(old)
+                restored.rename(folder)
+            except BaseException:
+                with suppress(OSError):
+                    if old.exists():
+                        old.rename(folder)
+                    shutil.rmtree(restored, ignore_errors=True)  # else the next start would finish what failed here
+                raise
             sync(self._folder)
         shutil.rmtree(old, ignore_errors=True)
         return self._opened(collection_id)

@@ -9,7 +9,6 @@ from pathlib import Path
 
 from twinlens.index.blobs import BlobStore, content_hash
 from twinlens.index.database import Database
-from twinlens.index.durable import sync
 from twinlens.index.errors import BackupNotFound, DamagedBackup
 from twinlens.index.ids import check_backup_id
 from twinlens.index.operations.backup import picture_path, read_manifest
@@ -73,7 +72,6 @@ def restore_into(folder: Path, place: BackupPlace, manifest: BackupManifest, nam
                 done += len(batch)
             yield Progress("pictures", done, manifest.pictures)
     Database(database, name).close()  # brings an older schema up to date
-    sync(folder)
 
 
 def _sound(data: bytes | None, digest: str, named: str) -> bytes:
