@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from twinlens.index.errors import CollectionError
 from twinlens.index.generations import Generation
 from twinlens.index.item import Modality
 from twinlens.index.state import CollectionState
@@ -33,7 +34,14 @@ def built_segments(state: CollectionState, generation: Generation) -> Iterator[N
             count = count_vectors(state.database, generation, modality)
             if count < max(1, state.engines.options.least_merged):
                 continue
-            row = build_segment(state, generation, modality, segment_kind(state, count, generation.dimension))
+            try:
+                row = build_segment(state, generation, modality, segment_kind(state, count, generation.dimension))
+            except OSError as error:
+                reason = (error.strerror or "input/output error").lower()
+                raise CollectionError(
+                    f"{state.name}: building the index of generation {generation.number} failed ({reason});"
+                    " the active one goes on serving",
+                ) from error
             built.append((modality, row))
             with state.writing, state.database.write() as connection:
                 name_segment(connection, generation.number, modality, row)
