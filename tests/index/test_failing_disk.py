@@ -148,3 +148,47 @@ def test_a_backup_and_a_restore_may_fail_at_any_step(collection: Collection, cat
         assert {name for name in names if not name.startswith(".restored-")} == {"photos", "restored"}
 
     assert {"fsync", "mkdir"} <= set(fail_in_turn(restore, still_there))
+
+
+def test_making_a_generation_the_active_one_may_fail_at_any_step(collection: Collection, catalog: Catalog) -> None:
+    spaces, vector = (
+        [SPACE, "space-two"],
+        dict(zip([item.id for item in ITEMS], RNG.standard_normal((120, 8)), strict=True)),
+    )
+
+    def activate() -> None:
+        other = spaces[collection.space_id == SPACE]
+        generation = collection.begin_generation(space_id=other, dimension=8)
+        while missing := collection.missing(generation, limit=1000):
+            collection.write_vectors(generation, {item.id: {Modality.IMAGE: vector[item.id]} for item in missing})
+        collection.activate(generation)
+
+    def after() -> None:
+        expected = vector if collection.space_id != SPACE else {i.id: i.vectors[Modality.IMAGE] for i in ITEMS}
+        query = np.random.default_rng(1).standard_normal(8)
+        hits = collection.search(query[np.newaxis], modality=Modality.IMAGE, top_k=1000, space_id=collection.space_id)[
+            0
+        ]
+        assert_exact(query, expected, 1000, [(hit.item.id, hit.score) for hit in hits])
+        assert len(list((catalog._folder / "photos" / "indexes").iterdir())) <= 2
+
+    assert {"fsync", "rename", "mkdir", "open"} <= set(fail_in_turn(activate, after))
+
+
+def test_opening_and_deleting_may_fail_at_any_step(collection: Collection, catalog: Catalog) -> None:
+    root = catalog._folder.parent
+    catalog.close()
+
+    def use() -> None:
+        with closing(Catalog(root, options=OPTIONS)) as opened:
+            assert_holds(opened.get("photos"), ITEMS)
+            opened.create("other", space_id=SPACE, dimension=8)
+            opened.delete("other")
+
+    def after() -> None:
+        with closing(Catalog(root, options=OPTIONS)) as opened:
+            assert_holds(opened.get("photos"), ITEMS)
+            if any(found.id == "other" for found in opened.list()):
+                opened.delete("other")
+
+    assert {"fsync", "rename", "mkdir"} <= set(fail_in_turn(use, after))
