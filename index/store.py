@@ -233,17 +233,22 @@ def stream_vectors(
     generation: int,
     dimension: int,
     name: str,
+    modalities: Sequence[Modality] = tuple(Modality),
     *,
     batch: int = 4096,
 ) -> Iterator[tuple[Modality, Keys, Vectors]]:
-    """All vectors of a generation in one pass, in batches of one modality each.
+    """Vectors of a generation in one pass, in batches of one modality each; those of other modalities are not read.
 
     Raises:
         CorruptCollection: a vector has another length than the generation's dimension, or is not of length one.
     """
-    cursor = connection.execute("SELECT modality, item, vector FROM vectors WHERE generation = ?", (generation,))
+    cursor = connection.execute(
+        "SELECT modality, item, vector FROM vectors WHERE generation = ?"
+        " AND modality IN (SELECT value FROM json_each(?))",
+        (generation, json.dumps(modalities)),
+    )
     while rows := cursor.fetchmany(batch):
-        for modality in Modality:
+        for modality in modalities:
             keys = [key for kind, key, _ in rows if kind == modality]
             if keys:
                 blobs = [blob for kind, _, blob in rows if kind == modality]

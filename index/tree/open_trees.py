@@ -55,11 +55,11 @@ def open_trees(
             view = tree.new_view(main)
             step = catch_up(connection, view, generation, modality, row.through, name)
             tree.swap(view, row.token, step.entries)
-    unmerged = {modality for modality, tree in trees.items() if not tree.token}
+    unmerged = [modality for modality, tree in trees.items() if not tree.token]
     if unmerged:
-        for modality, keys, vectors in stream_vectors(connection, generation.number, generation.dimension, name):
-            if modality in unmerged:
-                trees[modality].upsert(keys, vectors)
+        number, dimension = generation.number, generation.dimension
+        for modality, keys, vectors in stream_vectors(connection, number, dimension, name, unmerged):
+            trees[modality].upsert(keys, vectors)
     return trees
 
 

@@ -11,8 +11,10 @@ import pytest
 from tests.index.tree.conftest import LEAST, Halt, Room, wait_until
 from tests.support.few_rows import structures_from
 from twinlens.index.errors import CollectionError, CollectionNotFound, InvalidArgument
+from twinlens.index.item import Modality
 from twinlens.index.kinds.kind import Kind
 from twinlens.index.kinds.segment import write_segment
+from twinlens.index.store import stream_vectors
 from twinlens.index.tree import catch_up, merge, open_trees, policy
 from twinlens.index.tree.source import of_keys
 
@@ -88,7 +90,12 @@ def test_a_restart_reads_only_what_changed_since_the_merge(room: Room, monkeypat
         return of_keys(*given)
 
     monkeypatch.setattr(catch_up, "of_keys", counted)
-    monkeypatch.setattr(open_trees, "stream_vectors", lambda *_given: iter(()))  # texts have no segment
+
+    def streamed(*given: Any) -> Any:
+        assert given[4] == [Modality.TEXT]  # which has no segment
+        return stream_vectors(*given)
+
+    monkeypatch.setattr(open_trees, "stream_vectors", streamed)
     room.reopen()
     assert len(read) == 2
     room.check()
