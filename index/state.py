@@ -155,6 +155,8 @@ class CollectionState:
 
     def follow(self, loaded: LoadedGeneration, vectors: Mapping[int, Mapping[Modality, NDArray[np.float32]]]) -> None:
         """Brings the engines to what was committed. Should that fail, the commit stands and they are built again."""
+        if not vectors:
+            return  # items that never were have been deleted, say
         self._changes += 1
         self.matching.note(vectors)
         try:

@@ -82,6 +82,8 @@ class Matching:
         return keys
 
     def _remember(self, where: Sql, answer: _Answer) -> None:
+        if answer.keys.nbytes > _REMEMBERED_BYTES:
+            return  # it would push out all others, and then itself
         with self._lock:
             self._answers[where] = answer
             self._answers.move_to_end(where)

@@ -215,6 +215,25 @@ def test_who_is_too_far_behind_asks_about_every_item_again() -> None:
     assert matching._logged <= _LOGGED
 
 
+def test_an_answer_that_is_too_large_to_be_remembered_pushes_out_no_other(
+    collection: Collection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(collection)
+    search(collection, "n = 1")
+    monkeypatch.setattr("twinlens.index.filters.matching._REMEMBERED_BYTES", 10 * 8)
+    assert len(search(collection, "odd = true")) == 20
+    assert [answer.keys.tolist() for answer in collection._state.matching._answers.values()] == [[2]]
+
+
+def test_deleting_what_is_not_there_leaves_nothing_to_be_remembered(collection: Collection) -> None:
+    fill(collection, 2)
+    before, logged = collection.version, len(collection._state.matching._log)
+    assert collection.delete(["never there"]) == 0
+    assert collection.delete(filter="n = 9") == 0
+    assert collection.version == before
+    assert len(collection._state.matching._log) == logged
+
+
 def test_an_index_on_a_path_is_made_used_and_removed(collection: Collection) -> None:
     fill(collection, 200)
     before = search(collection, "n = 17")
