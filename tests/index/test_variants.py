@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import sqlite3
 from contextlib import closing
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from tests.support.items import DIMENSION, SPACE, new_item
+from tests.support.items import DIMENSION, SPACE, axis, new_item
+from tests.support.old_databases import write_old_collection
 from twinlens.index.catalog import Catalog
 from twinlens.index.errors import CollectionNotFound
 from twinlens.index.item import Modality
@@ -65,13 +65,7 @@ def test_each_generation_has_its_own(tmp_path: Path) -> None:
 
 
 def test_a_collection_from_before_variants_were_kept_is_brought_forward(tmp_path: Path) -> None:
-    variants(tmp_path, INT8, "a")
-    (database,) = tmp_path.rglob("collection.db")
-    with closing(sqlite3.connect(database)) as connection:  # as version 1 of the schema left it
-        connection.executescript(
-            "DROP TABLE variants; DROP TABLE changes; DROP TABLE segments; DROP TABLE metadata_indexes;"
-            "ALTER TABLE collection DROP COLUMN kind; PRAGMA user_version = 1;"
-        )
+    write_old_collection(tmp_path, "photos", 1, SPACE, {"a": axis(0)})
     assert variants(tmp_path, FP32) == ()
     assert variants(tmp_path, FP32, "b") == (FP32,)
     with closing(Catalog(tmp_path)) as catalog:
