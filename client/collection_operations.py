@@ -27,7 +27,7 @@ class CollectionOperations(ABC):
     """The part of a `Client` that is about whole collections.
 
     From `merge_collection` on, calls take as long as they take: they have no deadline. Iterators ask the server as they
-    are advanced; leaving one ends the work.
+    are advanced; leaving one ends the work, and a server ends that of one which is left unread for ten minutes.
     """
 
     def create_collection(

@@ -22,6 +22,8 @@ log = logging.getLogger(__name__)
 REQUEST_ID = "x-request-id"
 _SANE_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _OURS = "/twinlens."
+# Whoever leaves a streamed answer unread for so long loses it: its work holds one of a few places.
+_STALL_S = 600.0
 
 _STATUS = {
     Code.INVALID_ARGUMENT: grpc.StatusCode.INVALID_ARGUMENT,
@@ -99,9 +101,19 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
                 async for reply in replies:
                     if reply.ByteSize() > self._max_reply_bytes:
                         raise too_large(self._max_reply_bytes)
-                    await context.write(reply)
+                    await _write(context, reply)
 
         return answer
+
+
+async def _write(context: Context, reply: object) -> None:
+    try:
+        async with asyncio.timeout(_STALL_S):
+            await context.write(reply)
+    except TimeoutError:
+        raise ServiceError(
+            Code.DEADLINE_EXCEEDED, f"nothing of the answer was read for {_STALL_S:g} s, so it was ended"
+        ) from None
 
 
 def _parser(deserialize: Callable[[bytes], Any] | None) -> Callable[[bytes], Any]:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import grpc
+import pytest
 from PIL import Image
 
 from tests.support.pictures import COLOURS
@@ -100,3 +101,14 @@ def _inputs(entries: Iterable[bytes | str]) -> Iterable[embedding_pb2.EmbedInput
         yield (
             embedding_pb2.EmbedInput(text=entry) if isinstance(entry, str) else embedding_pb2.EmbedInput(image=entry)
         )
+
+
+async def end_of(stream: Any) -> None:
+    async for _ in stream:
+        pass
+
+
+async def refusal(call: Any) -> tuple[grpc.StatusCode, str]:
+    with pytest.raises(grpc.aio.AioRpcError) as refused:
+        await (end_of(call) if hasattr(call, "__aiter__") else call)
+    return refused.value.code(), refused.value.details() or ""

@@ -1,10 +1,7 @@
 from __future__ import annotations
 
-import asyncio
-import itertools
 import shutil
-import threading
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +10,8 @@ import numpy as np
 import pytest
 import pytest_asyncio
 
-from tests.server.running import Running, picture, run_server
+from tests.server.running import Running, picture, refusal, run_server
 from tests.support.fake_encoder import FakeEncoder
-from twinlens.index.operations.steps import Progress
 from twinlens.server.core.active import StartError
 from twinlens.v1 import collection_operations_pb2 as pb
 from twinlens.v1 import collection_pb2, content_pb2
@@ -29,17 +25,6 @@ async def kept(data: Path, tmp_path: Path) -> AsyncIterator[Running]:
     async with run_server(data, FakeEncoder(), backups=str(tmp_path / "backups")) as running:
         await running.fill_with_colours()
         yield running
-
-
-async def _end_of(stream: Any) -> None:
-    async for _ in stream:
-        pass
-
-
-async def refusal(call: Any) -> tuple[grpc.StatusCode, str]:
-    with pytest.raises(grpc.aio.AioRpcError) as refused:
-        await (_end_of(call) if hasattr(call, "__aiter__") else call)
-    return refused.value.code(), refused.value.details() or ""
 
 
 async def back_up(served: Running, backup: str = "") -> pb.Backup:
@@ -240,75 +225,3 @@ async def test_the_states_of_indexes_and_generations_are_told(kept: Running) -> 
     assert described.bytes.indexes > 0
     indexed = pb.CreateMetadataIndexRequest(collection="photos", path="deep.n")
     assert list((await kept.operations.CreateMetadataIndex(indexed)).collection.metadata_indexes) == ["deep.n"]
-
-
-async def test_a_streamed_answer_that_fails_in_the_middle_is_a_status_with_its_request_id(
-    kept: Running, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    collection = kept.app.catalog.get("photos")
-
-    def broken(*_: Any, **__: Any) -> Any:
-        yield Progress("pictures", 0, 9)
-        raise OSError("secret /path/of/the/server")
-
-    monkeypatch.setattr(collection, "check", broken)
-    stream = kept.operations.CheckCollection(
-        pb.CheckCollectionRequest(collection="photos"), metadata=(("x-request-id", "mine"),)
-    )
-    first: Any = await stream.read()
-    assert first.progress.total == 9
-    with pytest.raises(grpc.aio.AioRpcError) as failed:
-        await stream.read()
-    assert failed.value.code() is grpc.StatusCode.INTERNAL
-    assert failed.value.details() == "internal error; the server's log has the cause under request mine"
-    assert dict(failed.value.trailing_metadata())["x-request-id"] == "mine"
-
-
-async def test_bytes_that_are_no_request_of_a_streaming_method_are_refused(kept: Running) -> None:
-    method: Any = kept.channel.unary_stream("/twinlens.v1.CollectionOperationsService/CheckCollection")
-    code, message = await refusal(method(b"\xff\xff\xff"))
-    assert code is grpc.StatusCode.INVALID_ARGUMENT
-    assert "not a message" in message
-
-
-class Endless:
-    """A check that goes on until it is closed."""
-
-    def __init__(self) -> None:
-        self.closed = threading.Event()
-
-    def check(self) -> Iterator[Progress]:
-        try:
-            for done in itertools.count():
-                yield Progress(f"step {done}", done, 0)
-        finally:
-            self.closed.set()
-
-
-async def test_one_operation_too_many_is_refused_until_the_caller_of_another_hangs_up(
-    data: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async with run_server(data, FakeEncoder(), max_operations=1) as served:
-        await served.fill_with_colours()
-        endless = Endless()
-        monkeypatch.setattr(served.app.catalog.get("photos"), "check", endless.check)
-        running = served.operations.CheckCollection(pb.CheckCollectionRequest(collection="photos"))
-        await running.read()
-        request = pb.ExportItemsRequest(collection="photos")
-        code, message = await refusal(served.operations.ExportItems(request))
-        assert code is grpc.StatusCode.RESOURCE_EXHAUSTED
-        assert "1 long operations already" in message
-        running.cancel()
-        assert await asyncio.to_thread(endless.closed.wait, 30)
-        while served.app.operations._running:  # noqa: ASYNC110 - its thread tells of the end a moment later
-            await asyncio.sleep(0)
-        await _end_of(served.operations.ExportItems(request))
-
-
-async def test_a_server_that_stops_ends_the_operations_that_run(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    endless = Endless()
-    async with run_server(data, FakeEncoder()) as served:
-        await served.fill_with_colours()
-        monkeypatch.setattr(served.app.catalog.get("photos"), "check", endless.check)
-        await served.operations.CheckCollection(pb.CheckCollectionRequest(collection="photos")).read()
-    assert endless.closed.is_set()
