@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-import functools
+import queue
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 from twinlens.index.faiss_library import import_faiss
+
+_of_thread = threading.local()
 
 
 class SearchThreads:
@@ -24,9 +26,8 @@ class SearchThreads:
             limit: How many threads there are, from 1; None: as many as OpenMP would use.
         """
         self._limit = limit
-        self._used = 0
-        self._waiting = 0
-        self._changed = threading.Condition()
+        self._making = threading.Lock()
+        self._free: queue.SimpleQueue[None] | None = None  # written in C: searches wait at it for microseconds
 
     @property
     def limit(self) -> int:
@@ -48,22 +49,21 @@ class SearchThreads:
         Yields:
             How many it got.
         """
-        limit = self.limit
-        with self._changed:
-            while self._used >= limit:
-                self._waiting += 1
-                self._changed.wait()
-                self._waiting -= 1
-            taken = max(1, min(wanted, limit - self._used))
-            self._used += taken
+        free = self._free or self._made()
+        free.get()
+        taken = 1
         try:
-            self._set_threads(taken)  # OpenMP keeps it per thread: others keep theirs
+            while taken < wanted and not free.empty():
+                try:
+                    free.get_nowait()
+                except queue.Empty:
+                    break
+                taken += 1
+            _set_threads(taken)
             yield taken
         finally:
-            with self._changed:
-                self._used -= taken
-                if self._waiting:
-                    self._changed.notify_all()
+            for _ in range(taken):
+                free.put(None)
 
     @contextmanager
     def beside(self) -> Iterator[int]:
@@ -74,15 +74,25 @@ class SearchThreads:
         Yields:
             How many there are.
         """
-        limit = self.limit
         before = import_faiss().omp_get_max_threads()
-        self._set_threads(limit)
+        _set_threads(self.limit)
         try:
-            yield limit
+            yield self.limit
         finally:
-            self._set_threads(before)
+            _set_threads(before)
 
-    @functools.cached_property
-    def _set_threads(self) -> Callable[[int], None]:
-        found: Callable[[int], None] = import_faiss().omp_set_num_threads
-        return found
+    def _made(self) -> queue.SimpleQueue[None]:
+        with self._making:
+            if self._free is None:
+                free: queue.SimpleQueue[None] = queue.SimpleQueue()
+                for _ in range(self.limit):
+                    free.put(None)
+                self._free = free
+            return self._free
+
+
+def _set_threads(count: int) -> None:
+    """Tells OpenMP, which keeps the number for each thread that calls; others keep theirs."""
+    if getattr(_of_thread, "count", None) != count:  # a call into FAISS lets other threads run first
+        import_faiss().omp_set_num_threads(count)
+        _of_thread.count = count

@@ -14,6 +14,7 @@ from tests.support.oracle import TOLERANCE
 from twinlens.index.errors import DamagedSegment, MergeStopped
 from twinlens.index.kinds import auto
 from twinlens.index.kinds.auto import choose_kind, estimate
+from twinlens.index.kinds.build import build_structure
 from twinlens.index.kinds.kind import Kind
 from twinlens.index.kinds.main_index import MainIndex
 from twinlens.index.kinds.segment import open_segment, write_segment
@@ -232,3 +233,11 @@ class TestAuto:
     def test_a_segment_of_no_kind_is_not_written(self, tmp_path: Path) -> None:
         with pytest.raises(ValueError, match="chosen"):
             write_segment(tmp_path / "s", [], dimension=2, kind=Kind.AUTO, threads=THREADS)
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
+def test_a_full_disk_is_told_as_what_it_is() -> None:
+    structure = build_structure(Kind.HNSW, clustered()[0][:2000], THREADS, lambda: False)
+    assert structure is not None
+    with pytest.raises(OSError, match="No space left"):
+        structure.save(Path("/dev/full"))
