@@ -25,6 +25,7 @@ _READS = (
     ("twinlens.v1.CollectionService", "ListCollections"),
     ("twinlens.v1.CollectionService", "GetItem"),
     ("twinlens.v1.CollectionService", "ListItems"),
+    ("twinlens.v1.CollectionService", "CountItems"),
     ("twinlens.v1.CollectionOperationsService", "CheckCollection"),
     ("twinlens.v1.CollectionOperationsService", "ListBackups"),
     ("twinlens.v1.CollectionOperationsService", "FindDuplicates"),

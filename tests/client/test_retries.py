@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -10,8 +11,11 @@ from typing import Any
 
 import grpc
 import pytest
+from google.protobuf.descriptor_pool import Default
 
 from twinlens.client import NewItem, TwinlensError
+from twinlens.client.channel import channel_options
+from twinlens.server.grpc_server import SERVICES
 from twinlens.v1 import collection_pb2, collection_pb2_grpc, content_pb2, embedding_pb2, embedding_pb2_grpc
 
 
@@ -112,6 +116,16 @@ def test_a_write_is_never_tried_again(open_client: Callable[..., Any], failing: 
         client.upsert("photos", [NewItem(caption="a")])
     assert caught.value.code == "UNAVAILABLE"
     assert servicer.calls == 1
+
+
+def test_every_method_is_either_one_that_changes_something_or_tried_again() -> None:
+    changing = ("Create", "Delete", "Upsert", "Merge", "Backup", "Restore", "Drop")
+    methods = {
+        (service, method.name) for service in SERVICES for method in Default().FindServiceByName(service).methods
+    }
+    (config,) = json.loads(str(dict(channel_options("localhost:1"))["grpc.service_config"]))["methodConfig"]
+    tried_again = {(each["service"], each["method"]) for each in config["name"]}
+    assert tried_again == {(service, name) for service, name in methods if not name.startswith(changing)}
 
 
 def test_a_method_the_server_does_not_have_is_named(
