@@ -34,7 +34,7 @@ class OperationRunner:
         """
         self._begin()
         executor = ThreadPoolExecutor(1, thread_name_prefix="twinlens-operation")
-        future = asyncio.get_running_loop().run_in_executor(executor, work)
+        future = self._started(executor, work)
         future.add_done_callback(self._ended)
         executor.shutdown(wait=False)
         return await asyncio.shield(future)
@@ -65,7 +65,7 @@ class OperationRunner:
             if close is not None:
                 close()
 
-        coming = loop.run_in_executor(executor, step)
+        coming = self._started(executor, step)
         try:
             while (value := await asyncio.shield(coming)) is not end:
                 coming = loop.run_in_executor(executor, step)
@@ -85,6 +85,13 @@ class OperationRunner:
                 retry_after_s=_RETRY_AFTER_S,
             )
         self._running += 1
+
+    def _started(self, executor: ThreadPoolExecutor, work: Callable[[], T]) -> asyncio.Future[T]:
+        try:
+            return asyncio.get_running_loop().run_in_executor(executor, work)
+        except BaseException:  # no thread to be had: the place is free again
+            self._running -= 1
+            raise
 
     def _ended(self, work: asyncio.Future[Any]) -> None:
         self._running -= 1

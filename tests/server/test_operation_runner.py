@@ -121,3 +121,17 @@ async def test_work_goes_on_where_its_caller_hangs_up_and_keeps_its_place_until_
     await asyncio.to_thread(ended.wait, 30)
     while runner._running:  # noqa: ASYNC110 - the loop learns of the end a moment later
         await asyncio.sleep(0)
+
+
+async def test_an_operation_that_gets_no_thread_takes_no_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    def none_to_be_had(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    runner = OperationRunner(1)
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", none_to_be_had)
+        with pytest.raises(RuntimeError, match="thread"):
+            await runner.run(lambda: 1)
+        with pytest.raises(RuntimeError, match="thread"):
+            await anext(runner.stream(lambda: iter([1])))
+    assert await runner.run(lambda: 1) == 1
