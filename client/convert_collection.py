@@ -156,7 +156,7 @@ def duplicate_events() -> Callable[[collection_operations_pb2.FindDuplicatesResp
 
 
 def exported_items(wire: collection_operations_pb2.ExportItemsResponse) -> Iterator[object]:
-    """The items of a message, and before them how far the export is."""
+    """The items of a message."""
     for each in wire.items:
         yield types.ExportedItem(
             item=item(each.item),

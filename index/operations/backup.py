@@ -51,7 +51,7 @@ def back_up(state: CollectionState, collection_id: str, to: str, *, backup: str 
     folder = f"{BACKUPS}/{backup_id}"
     with _alone(place.root, backup_id):
         if place.read(f"{folder}/{MANIFEST_FILE}") is not None:
-            raise BackupExists(f"there is a backup {backup_id} at {to} already")
+            raise BackupExists(f"there is a backup {backup_id} already")
         place.remove_folder(folder)  # what an interrupted one left
         state.blobs.keep()
         try:

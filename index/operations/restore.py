@@ -30,7 +30,7 @@ def find_backup(place: BackupPlace, backup: str) -> BackupManifest:
     """
     manifest = read_manifest(place, check_backup_id(backup))
     if manifest is None:
-        raise BackupNotFound(f"there is no complete backup {backup} at {place.root}")
+        raise BackupNotFound(f"there is no complete backup {backup}")
     return manifest
 
 

@@ -64,9 +64,8 @@ class CollectionService(collection_pb2_grpc.CollectionServiceServicer):
 
         def read() -> pb.ListCollectionsResponse:
             rows, token = cut(self._app.catalog.entries(after=after, limit=size + 1), size, lambda row: row.id)
-            return pb.ListCollectionsResponse(
-                collections=[convert_collection.entry(row) for row in rows], next_page_token=token
-            )
+            collections = [shown for row in rows if (shown := convert_collection.entry(row)) is not None]
+            return pb.ListCollectionsResponse(collections=collections, next_page_token=token)
 
         return await self._app.io.submit(current_call().priority, read)
 

@@ -8,7 +8,6 @@ from contextlib import closing
 from typing import TypeVar
 
 from twinlens.index.contract import CollectionLike
-from twinlens.index.errors import BackupNotFound
 from twinlens.index.item import Modality
 from twinlens.index.operations.backup import list_backups
 from twinlens.index.operations.backup_place import BackupPlace
@@ -29,7 +28,7 @@ W = TypeVar("W")
 
 _THRESHOLD = 0.95
 _IDS_A_MESSAGE = 1000
-_EXPORT_BYTES = 4 * 2**20  # of one message, beyond which it goes out
+_EXPORT_BYTES = 2 * 2**20  # of one message, beyond which it goes out: clients that set nothing take 4 MiB
 _VECTOR_BYTES_A_PAGE = 2 * 2**20
 _MOST_ITEMS_A_PAGE = 256
 _TELL_EVERY_S = 0.25
@@ -109,7 +108,7 @@ class CollectionOperationsService(collection_operations_pb2_grpc.CollectionOpera
                 yield pb.RestoreCollectionResponse(collection=_described(event))
 
         def begin() -> Iterator[pb.RestoreCollectionResponse]:
-            self._refuse_other_space(_find_backup(root, request.backup))
+            self._refuse_other_space(find_backup(BackupPlace(root), request.backup).backup)
             restored = self._app.catalog.restore(root, request.backup, id=request.collection, replace=request.replace)
             return _told(restored, told)
 
@@ -163,13 +162,14 @@ class CollectionOperationsService(collection_operations_pb2_grpc.CollectionOpera
     ) -> AsyncGenerator[pb.ExportItemsResponse, None]:
         """Streams items with their vectors."""
         del context
-        modalities = [convert.modality_or_none(each) or Modality.IMAGE for each in request.modalities]
+        modalities = {convert.modality_or_none(each) or Modality.IMAGE for each in request.modalities}
         collection = await self._collection(request.collection)
         vector_bytes = 4 * self._app.engine.dimension * len(modalities)
         batch = max(1, min(_MOST_ITEMS_A_PAGE, _VECTOR_BYTES_A_PAGE // max(1, vector_bytes)))
+        message_bytes = min(_EXPORT_BYTES, self._app.settings.max_message_bytes // 2)
 
         def begin() -> Iterator[pb.ExportItemsResponse]:
-            return _exported(collection.export(modalities, filter=request.filter, batch=batch))
+            return _exported(collection.export(sorted(modalities), filter=request.filter, batch=batch), message_bytes)
 
         async for reply in self._app.operations.stream(begin):
             yield reply
@@ -243,13 +243,6 @@ class CollectionOperationsService(collection_operations_pb2_grpc.CollectionOpera
             )
 
 
-def _find_backup(root: str, id: str) -> Backup:  # noqa: A002 - the id is what it is
-    try:
-        return find_backup(BackupPlace(root), id).backup
-    except BackupNotFound:  # its message names the place
-        raise ServiceError(Code.NOT_FOUND, f"there is no complete backup {id}") from None
-
-
 def _described(collection: CollectionLike) -> collection_pb2.Collection:
     return convert_collection.collection(collection.stats())
 
@@ -267,7 +260,7 @@ def _told(events: Iterator[T], told: Callable[[T], Iterator[W]]) -> Iterator[W]:
             yield from told(event)
 
 
-def _exported(found: Export) -> Iterator[pb.ExportItemsResponse]:
+def _exported(found: Export, message_bytes: int) -> Iterator[pb.ExportItemsResponse]:
     def message(items: list[pb.ExportedItem]) -> pb.ExportItemsResponse:
         return pb.ExportItemsResponse(
             items=items, space_id=found.space_id, dimension=found.dimension, item_count=found.item_count
@@ -275,12 +268,12 @@ def _exported(found: Export) -> Iterator[pb.ExportItemsResponse]:
 
     yield message([])  # told at once, and also of an empty collection
     for page in found.pages:
-        for items in _cut_by_size(page):
+        for items in _cut_by_size(page, message_bytes):
             yield message(items)
 
 
-def _cut_by_size(page: ExportPage) -> Iterator[list[pb.ExportedItem]]:
-    """Long captions and metadata of a page may be more than fits a message."""
+def _cut_by_size(page: ExportPage, message_bytes: int) -> Iterator[list[pb.ExportedItem]]:
+    """Long captions and metadata of a page may be more than fits a message; no list is much longer than asked for."""
     items: list[pb.ExportedItem] = []
     size_bytes = 0
     for item, vectors in zip(page.items, page.vectors, strict=True):
@@ -291,7 +284,7 @@ def _cut_by_size(page: ExportPage) -> Iterator[list[pb.ExportedItem]]:
             wire.text_vector.CopyFrom(content_pb2.Vector(values=text.tolist()))
         items.append(wire)
         size_bytes += wire.ByteSize()
-        if size_bytes >= _EXPORT_BYTES:
+        if size_bytes >= message_bytes:
             yield items
             items, size_bytes = [], 0
     if items:

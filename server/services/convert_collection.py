@@ -6,7 +6,7 @@ from google.protobuf.duration_pb2 import Duration
 
 from twinlens.index.catalog import DamagedCollection
 from twinlens.index.contract import CollectionLike
-from twinlens.index.errors import CorruptCollection
+from twinlens.index.errors import CollectionNotFound, CorruptCollection
 from twinlens.index.item import Modality
 from twinlens.index.kinds.kind import Kind
 from twinlens.index.operations.steps import Backup, DuplicateGroup, Finding, Progress
@@ -65,14 +65,19 @@ def collection(stats: Stats) -> pb.Collection:
     )
 
 
-def entry(row: CollectionLike | DamagedCollection) -> pb.Collection:
-    """A collection as a list shows it: one that turns out to be damaged while it is asked is named as such, too."""
+def entry(row: CollectionLike | DamagedCollection) -> pb.Collection | None:
+    """A collection as a list shows it: one that turns out to be damaged while it is asked is named as such, too.
+
+    None where it was deleted in between.
+    """
     if isinstance(row, DamagedCollection):
         return pb.Collection(id=row.id, damage=row.reason)
     try:
         return collection(row.stats())
     except CorruptCollection as error:
         return pb.Collection(id=row.id, damage=str(error))
+    except CollectionNotFound:
+        return None
 
 
 def _index(state: IndexState) -> pb.IndexState:

@@ -99,7 +99,7 @@ async def test_backups_are_listed_by_page_and_collection(kept: Running) -> None:
 async def test_what_is_there_is_neither_overwritten_nor_replaced_unasked(kept: Running) -> None:
     await back_up(kept, "one")
     again = kept.operations.BackupCollection(pb.BackupCollectionRequest(collection="photos", backup="one"))
-    assert (await refusal(again))[0] is grpc.StatusCode.ALREADY_EXISTS
+    assert await refusal(again) == (grpc.StatusCode.ALREADY_EXISTS, "there is a backup one already")
     over = kept.operations.RestoreCollection(pb.RestoreCollectionRequest(backup="one"))
     assert (await refusal(over))[0] is grpc.StatusCode.ALREADY_EXISTS
     await kept.collections.DeleteItems(collection_pb2.DeleteItemsRequest(collection="photos", ids=["red"]))
@@ -157,6 +157,36 @@ async def test_a_damaged_collection_is_named_and_stops_nothing_and_is_restored_o
         assert (await restore(served, "good", replace=True)).item_count > 0
         listed = (await served.collections.ListCollections(collection_pb2.ListCollectionsRequest())).collections
         assert [(each.id, each.damage) for each in listed] == [("other", ""), ("photos", "")]
+
+
+async def test_a_collection_that_is_deleted_while_it_is_listed_stops_no_list(
+    kept: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await kept.create("gone")
+    real = kept.app.catalog.entries
+
+    def entries_then_deletion(**page: Any) -> Any:
+        found = real(**page)
+        kept.app.catalog.delete("gone")
+        return found
+
+    monkeypatch.setattr(kept.app.catalog, "entries", entries_then_deletion)
+    listed = (await kept.collections.ListCollections(collection_pb2.ListCollectionsRequest())).collections
+    assert [each.id for each in listed] == ["photos"]
+
+
+async def test_messages_of_an_export_are_as_short_as_the_server_is_set_however_long_the_items(data: Path) -> None:
+    async with run_server(data, FakeEncoder(), max_message_bytes=2**20) as served:
+        await served.create()
+        for i in range(40):
+            await served.upsert(collection_pb2.NewItem(id=f"{i:02d}", caption=f"{i}".ljust(60_000)))
+        many = [content_pb2.MODALITY_TEXT] * 2000
+        request = pb.ExportItemsRequest(collection="photos", modalities=many)
+        messages = [message async for message in served.operations.ExportItems(request)]
+    assert [each.item.id for message in messages for each in message.items] == [f"{i:02d}" for i in range(40)]
+    assert all(each.HasField("text_vector") for message in messages for each in message.items)
+    assert {message.item_count for message in messages} == {40}
+    assert max(message.ByteSize() for message in messages) < 2**20
 
 
 async def test_duplicates_come_in_groups_of_any_size(served: Running) -> None:

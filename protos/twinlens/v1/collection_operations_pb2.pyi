@@ -530,7 +530,7 @@ class ExportItemsRequest(_message.Message):
     """Only items that match; see docs/filters.md. Empty: all."""
     @_builtins.property
     def modalities(self) -> _containers.RepeatedScalarFieldContainer[_content_pb2.Modality.ValueType]:
-        """Whose vectors to send along; none where it is empty."""
+        """Whose vectors to send along; none where it is empty. MODALITY_UNSPECIFIED means MODALITY_IMAGE."""
 
     def __init__(
         self,
@@ -598,7 +598,7 @@ class ExportItemsResponse(_message.Message):
     dimension: _builtins.int
     """Length of the vectors."""
     item_count: _builtins.int
-    """How many items the collection held when the stream began."""
+    """How many items there were to send when the stream began: all, or those that matched."""
     @_builtins.property
     def items(self) -> _containers.RepeatedCompositeFieldContainer[Global___ExportedItem]:
         """In the order of their ids."""
