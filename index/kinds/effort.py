@@ -23,7 +23,7 @@ _SPARE = 6
 _CANDIDATES_A_HIT = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
 _MOST_CANDIDATES = 4000
 # Of what is thorough enough for the candidates, this share of the rest may be lost by comparing too few of them again.
-_LOST_TO_CODES = 0.25
+_LOST_TO_CODES = 0.5
 _THOROUGH = 128
 _RECALLS = (0.99, 0.995)  # of `usual` and of `sure`
 

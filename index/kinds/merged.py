@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from twinlens.index.errors import CollectionError, InvalidArgument, InvalidVector
 from twinlens.index.kinds.effort import Effort
-from twinlens.index.kinds.exact import Rows, Scores, best_rows, compare_all, rank_rows
+from twinlens.index.kinds.exact import Rows, Scores, compare_all, rank_many, rank_rows
 from twinlens.index.kinds.kind import Kind
 from twinlens.index.kinds.structure import Structure
 from twinlens.index.protocol import Keys, Vectors
@@ -16,6 +16,8 @@ from twinlens.index.search_threads import SearchThreads
 # While so much may be found, a filter does not thin out what is near; it is then mostly items deleted since the merge.
 _NEARLY_ALL = 0.9
 _DEEPER = 4
+_FEW = 32  # candidates that are compared faster at once than in two steps
+_NONE = np.empty(0, dtype=np.float32), np.empty(0, dtype=np.int64)
 
 Best = list[tuple[Scores, Keys] | None]
 
@@ -150,18 +152,19 @@ class MergedVectors:
             usable = rows >= 0
             if shown is not None:
                 usable &= shown[rows]  # row -1 is the last one; it is left out already
-            if usable.all():
+            if candidates <= _FEW and usable.all():
                 ranked = rank_rows(matrix, self.keys, some, rows, candidates)
-                enough = [True] * len(left)
+                enough, compared = [True] * len(left), [candidates] * len(left)
             else:
-                ranked = [
-                    best_rows(matrix, self.keys, query, of_query[kept], int(np.count_nonzero(kept)))
-                    for query, of_query, kept in zip(some, rows, usable, strict=True)
-                ]
+                compared = np.count_nonzero(usable, axis=1).tolist()
                 enough = _enough(rows, usable, found, wanted // 2 if thinned else None)
-            for i, sure, (scores, keys) in zip(left, enough, ranked, strict=True):
-                # Where the last one compared ties with the last one found, others that tie may not be candidates.
-                if sure and (len(keys) == found or scores[-1] < scores[found - 1]):
+                ranked = [
+                    rank_many(matrix, self.keys, query, of_query[kept], found) if sure else _NONE
+                    for query, of_query, kept, sure in zip(some, rows, usable, enough, strict=True)
+                ]
+            for i, sure, most, (scores, keys) in zip(left, enough, compared, ranked, strict=True):
+                # Where the last of all candidates ties with the last one found, others that tie may not be candidates.
+                if sure and (len(keys) == found or len(keys) < most or scores[-1] < scores[found - 1]):
                     best[i] = scores[:found], keys[:found]
             left = [i for i in left if best[i] is None]
             wanted *= _DEEPER
