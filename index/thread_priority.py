@@ -7,9 +7,9 @@ import sys
 import threading
 from contextlib import suppress
 
-# On a core that searches keep busy, a thread of this niceness gets a quarter of the time, and with 10 a tenth. A merge
-# must end before what it leaves behind makes searches slower than it does itself.
-_NICENESS = 5
+# On a core that searches keep busy, a thread that is so much nicer gets a quarter of the time, and with 10 a tenth. A
+# merge must end before what it leaves behind makes searches slower than it does itself.
+_STEPS_BACK = 5
 
 
 def yield_to_searches() -> None:
@@ -19,4 +19,5 @@ def yield_to_searches() -> None:
     """
     if sys.platform == "linux":
         with suppress(OSError):
-            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICENESS)
+            thread = threading.get_native_id()
+            os.setpriority(os.PRIO_PROCESS, thread, os.getpriority(os.PRIO_PROCESS, thread) + _STEPS_BACK)
