@@ -101,8 +101,8 @@ class Collection:
     def delete(self, ids: Sequence[str] = (), *, filter: str = "") -> int:  # noqa: A002 - the wire's word, as below
         """Removes items by id, or all that match a filter, and returns how many existed.
 
-        Ids that do not exist are no error. By filter a thousand items are removed at a time, each durably; those
-        stored meanwhile stay.
+        Ids that do not exist are no error. By filter a thousand items are removed at a time, each lot durably; those
+        that come to match meanwhile stay, and so do those that match no more when it is their turn.
 
         Raises:
             InvalidFilter: the filter cannot be read.

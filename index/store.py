@@ -113,12 +113,12 @@ def last_key(connection: sqlite3.Connection) -> int:
     return int(connection.execute("SELECT coalesce(max(key), 0) FROM items").fetchone()[0])
 
 
-def rows_where(connection: sqlite3.Connection, where: Sql, keys: range, limit: int) -> list[Row]:
-    """Rows within a range of keys that meet a condition, by key."""
+def rows_where(connection: sqlite3.Connection, where: Sql, keys: Keys) -> list[Row]:
+    """Rows of those keys that exist and meet a condition."""
     rows = connection.execute(
         "SELECT key, revision, blob FROM items"  # noqa: S608 - what callers wrote is in the parameters
-        f" WHERE key >= ? AND key < ? AND {where.text} ORDER BY key LIMIT ?",
-        (keys.start, keys.stop, *where.parameters, limit),
+        f" WHERE key IN (SELECT value FROM json_each(?)) AND {where.text}",
+        (json.dumps(keys.tolist()), *where.parameters),
     )
     return [Row(*row) for row in rows]
 

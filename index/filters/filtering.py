@@ -28,12 +28,7 @@ class Filtering:
 
     def among(self, text: str) -> Keys | None:
         """Ascending keys of all items that match; None: every item does. Callers hold the collection open."""
-        if not text.strip():
-            return None
-        matching = self._state.matching
-        through = matching.now()
-        with self._state.database.read() as connection:
-            return matching.keys(connection, through, self._indexed(connection, text), self.where(text))
+        return self._matching(text) if text.strip() else None
 
     def where(self, text: str) -> Sql:
         """The condition of a filter, on whichever item; blank: all of them."""
@@ -55,30 +50,34 @@ class Filtering:
         if not text.strip():
             raise InvalidArgument("a blank filter deletes nothing: name ids, or give a filter that says which items")
         where = self.where(text)
-        with self._state.use(), self._state.database.read() as connection:
-            last = store.last_key(connection)
-        behind = deleted = 0
-        while True:
-            rows = self._delete_some(where, range(behind + 1, last + 1))
-            if not rows:
-                return deleted
-            deleted += len(rows)
-            behind = rows[-1].key
+        with self._state.use():
+            matching = self._matching(text)  # no other write waits while they are looked for
+        return sum(
+            self._delete_some(where, matching[start : start + _DELETED_AT_ONCE])
+            for start in range(0, len(matching), _DELETED_AT_ONCE)
+        )
+
+    def _matching(self, text: str) -> Keys:
+        matching = self._state.matching
+        through = matching.now()
+        with self._state.database.read() as connection:
+            return matching.keys(connection, through, self._indexed(connection, text), self.where(text))
 
     def _indexed(self, connection: sqlite3.Connection, text: str) -> Sql:
         return _condition(text, frozenset(metadata_indexes.listed(connection))) if text.strip() else ALL
 
-    def _delete_some(self, where: Sql, keys: range) -> list[store.Row]:
+    def _delete_some(self, where: Sql, keys: Keys) -> int:
+        """Deletes those of them that still match, in one transaction."""
         state = self._state
         with state.use():
             with state.writing:
                 loaded = state.current_while_writing()
                 with state.database.write() as connection:
-                    rows = store.rows_where(connection, where, keys, _DELETED_AT_ONCE)
+                    rows = store.rows_where(connection, where, keys)
                     store.delete_items(connection, [row.key for row in rows])
                 state.follow(loaded, {row.key: {} for row in rows})
             state.discard_blobs({row.blob for row in rows if row.blob is not None})
-        return rows
+        return len(rows)
 
     def add_index(self, path: str) -> str:
         """As `Collection.add_metadata_index`."""

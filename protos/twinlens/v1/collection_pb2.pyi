@@ -879,8 +879,8 @@ class DeleteItemsRequest(_message.Message):
     collection: _builtins.str
     """The collection's id."""
     filter: _builtins.str
-    """All items that match when the call begins or come to match while it runs; see docs/filters.md. They are deleted some
-    at a time, each lot durably: a call that fails half way has deleted those before.
+    """All items that match when the call begins, and still do when it is their turn; see docs/filters.md. They are deleted
+    a thousand at a time, each lot durably: a call that fails half way has deleted those before.
     """
     @_builtins.property
     def ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:

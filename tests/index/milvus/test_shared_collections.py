@@ -8,12 +8,14 @@ from pathlib import Path
 import pytest
 
 from tests.index.filters.test_collections import (  # noqa: F401
-    test_a_blank_filter_deletes_nothing_and_ids_go_without_one,
     test_items_without_vectors_match_lists_but_are_no_hits,
     test_lists_are_paged_within_what_matches,
     test_matches_are_counted,
     test_only_matching_items_are_found_and_as_many_as_asked_for,
     test_unreadable_filters_are_refused_everywhere_and_change_nothing,
+)
+from tests.index.filters.test_deleting import (  # noqa: F401
+    test_a_blank_filter_deletes_nothing_and_ids_go_without_one,
 )
 from tests.index.operations.test_export import (  # noqa: F401
     test_an_empty_collection_has_no_pages,
