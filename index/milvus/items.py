@@ -16,6 +16,7 @@ from twinlens.index.milvus.vectors import expressions, milvus_types, pages_by_ke
 from twinlens.index.prepare import PreparedItem
 
 _ROWS = 200  # with their longest texts still below the size of a message
+_MOST_ROWS = 8_000  # where they are short
 _FIELDS = [
     *("pk", "key", "previous", "uri", "caption", "caption_end", "metadata", "metadata_end"),
     *("content_hash", "has_image", "created_s", "updated_s"),
@@ -123,6 +124,7 @@ class MilvusItems:
             'pk >= ""',
             _FIELDS,
             page=page,
+            most=_MOST_ROWS if page == _ROWS else 0,
             key="pk",
             after=_pk(after) if after else None,
         )

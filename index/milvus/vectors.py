@@ -181,9 +181,9 @@ class MilvusVectors:
 
     def _effort(self, wanted: int) -> dict[str, int]:
         if self.kind is Kind.HNSW:
-            return {"ef": max(wanted, 128)}
+            return {"ef": min(max(4 * wanted, 128), 32_768)}
         if self.kind in {Kind.IVF_FLAT, Kind.IVF_PQ}:
-            return {"nprobe": 64}
+            return {"nprobe": min(max(wanted // 2, 64), 1024)}
         return {}
 
 
@@ -204,6 +204,7 @@ def pages_by_key(
     fields: Sequence[str],
     *,
     page: int,
+    most: int = 0,
     key: str = "key",
     after: str | int | None = None,
 ) -> Iterator[Sequence[Any]]:
@@ -215,7 +216,8 @@ def pages_by_key(
         name: Of the Milvus collection.
         expression: Which rows; it must not be empty.
         fields: What to return, the primary key among it.
-        page: How many rows at a time.
+        page: How many rows at a time, at first.
+        most: How many rows at a time at most, if they are short.
         key: The primary key's name.
         after: From the one behind this key.
     """
@@ -240,6 +242,9 @@ def pages_by_key(
         level = "Session"  # the first page waited for what others had written; another wait for each would take long
         if len(rows) < page:
             return
+        if most:
+            characters = sum(len(value) for row in rows for value in row.values() if isinstance(value, str))
+            page = max(min(4 * page, most, page * _MESSAGE_BYTES // (2 * characters + 1)), 1)
 
 
 def expressions(keys: Sequence[int | str], most: int = _KEYS, *, field: str = "key") -> Iterator[str]:
