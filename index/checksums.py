@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import struct
 import zlib
+from collections.abc import Iterable
 
 CHECKSUM_BYTES = 4
 
@@ -18,6 +20,6 @@ def is_whole(data: bytes) -> bool:
     return zlib.crc32(memoryview(data)[:end]) == int.from_bytes(data[end:], "little")
 
 
-def of_texts(*texts: str) -> int:
-    """CRC-32 of texts in their order; none of them has a NUL."""
-    return zlib.crc32("\0".join(texts).encode())
+def of_row(texts: Iterable[str], *numbers: float) -> int:
+    """CRC-32 of texts, none of which has a NUL, and of numbers to their last bit, in their order."""
+    return zlib.crc32(struct.pack(f"<{len(numbers)}d", *numbers), zlib.crc32("\0".join(texts).encode()))

@@ -27,7 +27,8 @@ CREATE TABLE variants (
     PRIMARY KEY (generation, variant)
 ) STRICT, WITHOUT ROWID;
 """
-# An item's checksum is over its texts; rows from before have none. Vectors have theirs behind them in the same blob.
+# An item's checksum is over its texts and times; rows from before have none. Vectors have theirs behind them in the
+# same blob.
 #
 # `changes` is a log: an entry for every change of an item's vectors, in whatever generation. `segments` names the
 # merged files that count, and through which change they hold what there was. Entries that all segments hold are

@@ -11,7 +11,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from twinlens.index.checksums import CHECKSUM_BYTES, is_whole, of_texts, signed
+from twinlens.index.checksums import CHECKSUM_BYTES, is_whole, of_row, signed
 from twinlens.index.errors import CorruptCollection, InvalidArgument
 from twinlens.index.filters.conditions import ALL, Sql
 from twinlens.index.item import Item, Modality
@@ -19,6 +19,7 @@ from twinlens.index.prepare import PreparedItem
 from twinlens.index.protocol import Keys, Vectors
 from twinlens.index.tree.changes import note_changes
 
+_ROW = "key, revision, blob, created_s"
 _COLUMNS = "id, uri, caption, metadata, content_hash, blob, created_s, updated_s, checksum"
 _FLOAT = np.dtype("<f4")
 _DECODER = json.JSONDecoder()
@@ -26,37 +27,41 @@ _DECODER = json.JSONDecoder()
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """What identifies a stored item: its key, never used again, and how often it was replaced."""
+    """What identifies a stored item (its key, never used again, and how often it was replaced), and what goes with it."""
 
     key: int
     revision: int
     blob: str | None
+    created_s: float
 
 
 def find_rows(connection: sqlite3.Connection, ids: Iterable[str]) -> dict[str, Row]:
     """The rows of those ids that exist."""
     found = connection.execute(
-        "SELECT id, key, revision, blob FROM items WHERE id IN (SELECT value FROM json_each(?))",
+        f"SELECT id, {_ROW} FROM items WHERE id IN (SELECT value FROM json_each(?))",  # noqa: S608 - constants
         (json.dumps(list(ids)),),
     )
-    return {item_id: Row(key, revision, blob) for item_id, key, revision, blob in found}
+    return {item_id: Row(*row) for item_id, *row in found}
 
 
 def put_item(connection: sqlite3.Connection, item: PreparedItem, old: Row | None, now_s: float) -> int:
     """Inserts an item or replaces all of it, vectors of every generation included; returns its key."""
-    checksum = of_texts(item.id, item.uri, item.caption, item.metadata, item.content_hash, item.blob or "")
-    values = (item.uri, item.caption, item.metadata, item.content_hash, item.blob, checksum, now_s)
+    kept = old is not None and isinstance(old.created_s, float)  # a damaged row is mended by storing the item again
+    created_s = old.created_s if old is not None and kept else now_s
+    texts = (item.id, item.uri, item.caption, item.metadata, item.content_hash, item.blob or "")
+    checksum = of_row(texts, created_s, now_s)
+    values = (item.uri, item.caption, item.metadata, item.content_hash, item.blob, checksum, now_s, created_s)
     if old is None:
         cursor = connection.execute(
             "INSERT INTO items"
             " (uri, caption, metadata, content_hash, blob, checksum, updated_s, created_s, id, revision)"
             " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, 1)",
-            (*values, now_s, item.id),
+            (*values, item.id),
         )
         return int(cursor.lastrowid or 0)
     connection.execute(
         "UPDATE items SET uri = ?, caption = ?, metadata = ?, content_hash = ?, blob = ?, checksum = ?, updated_s = ?,"
-        " revision = revision + 1 WHERE key = ?",
+        " created_s = ?, revision = revision + 1 WHERE key = ?",
         (*values, old.key),
     )
     connection.execute("DELETE FROM embedded WHERE item = ?", (old.key,))
@@ -116,7 +121,7 @@ def last_key(connection: sqlite3.Connection) -> int:
 def rows_where(connection: sqlite3.Connection, where: Sql, keys: Keys) -> list[Row]:
     """Rows of those keys that exist and meet a condition."""
     rows = connection.execute(
-        "SELECT key, revision, blob FROM items"  # noqa: S608 - what callers wrote is in the parameters
+        f"SELECT {_ROW} FROM items"  # noqa: S608 - what callers wrote is in the parameters
         f" WHERE key IN (SELECT value FROM json_each(?)) AND {where.text}",
         (json.dumps(keys.tolist()), *where.parameters),
     )
@@ -176,12 +181,12 @@ def missing_items(
 ) -> list[tuple[Row, Item]]:
     """Items that a generation has not dealt with, by key, within a range of keys."""
     rows = connection.execute(
-        f"SELECT key, revision, blob, {_COLUMNS} FROM items"  # noqa: S608 - constants
+        f"SELECT {_ROW}, {_COLUMNS} FROM items"  # noqa: S608 - constants
         " WHERE key >= ? AND key < ?"
         " AND NOT EXISTS (SELECT 1 FROM embedded WHERE item = items.key AND generation = ?) ORDER BY key LIMIT ?",
         (keys.start, keys.stop, generation, limit),
     )
-    return [(Row(*row[:3]), _item(row[3:], name)) for row in rows]
+    return [(Row(*row[:4]), _item(row[4:], name)) for row in rows]
 
 
 def vector_of(
@@ -298,7 +303,7 @@ def _item(row: tuple[Any, ...], name: str) -> Item:
         decoded = _metadata(metadata)
     except ValueError as error:
         raise CorruptCollection(f"{name}: the metadata of item {item_id!r} is damaged") from error
-    if checksum is not None and checksum != of_texts(*texts):  # none in rows from before it was kept
+    if checksum is not None and checksum != of_row(texts, created_s, updated_s):  # none in rows from before it was kept
         raise CorruptCollection(f"{name}: the row of item {item_id!r} is damaged")
     return Item(item_id, uri, caption, decoded, content_hash, blob is not None, created_s, updated_s)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import sqlite3
+import struct
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
@@ -119,6 +120,24 @@ def test_a_bit_flipped_in_a_stored_text_is_reported_by_name(tmp_path: Path, colu
             catalog.get("photos").list()
 
 
+@pytest.mark.parametrize("column", ["created_s", "updated_s"])
+def test_a_bit_flipped_in_a_stored_time_is_reported_by_name_and_mended_by_storing_again(
+    database: Path, tmp_path: Path, column: str
+) -> None:
+    with opened(tmp_path) as catalog:
+        catalog.get("photos").upsert([new_item("7", image_vector=np.ones(64))], space_id=SPACE)
+    with edited(database) as connection:
+        (time_s,) = connection.execute(f"SELECT {column} FROM items WHERE id = '7'").fetchone()  # noqa: S608
+        (bits,) = struct.unpack("<q", struct.pack("<d", time_s))
+        (flipped_s,) = struct.unpack("<d", struct.pack("<q", bits ^ 1))
+        connection.execute(f"UPDATE items SET {column} = ? WHERE id = '7'", (flipped_s,))  # noqa: S608
+    with opened(tmp_path) as catalog:
+        with pytest.raises(CorruptCollection, match="collection photos: the row of item '7' is damaged"):
+            catalog.get("photos").get("7")
+        catalog.get("photos").upsert([new_item("7", image_vector=np.ones(64))], space_id=SPACE)
+        catalog.get("photos").get("7")
+
+
 def test_a_bit_flipped_in_a_stored_vector_is_reported_by_name(database: Path, tmp_path: Path) -> None:
     rng = np.random.default_rng(4)
     with opened(tmp_path) as catalog:
@@ -206,8 +225,11 @@ def test_a_row_whose_types_changed_is_reported_with_its_item(database: Path, tmp
         connection.execute("UPDATE sqlite_schema SET sql = ? WHERE name = 'items'", (loose,))
     with edited(database) as connection:
         connection.execute(f"UPDATE items SET {column} = x'00' WHERE id = '7'")  # noqa: S608
-    with opened(tmp_path) as catalog, pytest.raises(CorruptCollection, match="the row of item '7' is damaged"):
-        catalog.get("photos").get("7")
+    with opened(tmp_path) as catalog:
+        with pytest.raises(CorruptCollection, match="the row of item '7' is damaged"):
+            catalog.get("photos").get("7")
+        catalog.get("photos").upsert([new_item("7", image_vector=np.ones(64))], space_id=SPACE)
+        assert isinstance(catalog.get("photos").get("7").created_s, float)
 
 
 def test_a_database_of_a_newer_version_is_refused_and_left_alone(database: Path, tmp_path: Path) -> None:
