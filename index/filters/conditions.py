@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from heapq import heapify, heappop, heappush
 
 from twinlens.index.filters.ast import Anything, Boolean, Null, Number, Operator, Text, Time, Value
 
@@ -33,12 +34,28 @@ def value(of: str | float | bytes) -> Sql:
     return Sql("?", (of,))
 
 
-def joined(word: str, pieces: Sequence[Sql]) -> Sql:
-    """Joins conditions by AND or OR, as a balanced tree: SQLite refuses expressions that are nested too deep."""
-    if len(pieces) == 1:
-        return pieces[0]
-    middle = len(pieces) // 2
-    return put(f"({{}} {word} {{}})", joined(word, pieces[:middle]), joined(word, pieces[middle:]))
+def joined(word: str, pieces: Sequence[tuple[Sql, int]]) -> tuple[Sql, int]:
+    """Joins conditions by AND or OR, two at a time, so that the whole is read with few symbols pending.
+
+    SQLite's parser gives up at a hundred (before 3.46), and refuses what is nested a thousand deep. What stands first
+    in parentheses waits behind one symbol, what stands second behind three: the deeper one comes first.
+
+    Args:
+        word: AND or OR.
+        pieces: One or more, each with the symbols that reading it takes beyond those of a comparison.
+
+    Returns:
+        All of them, and so many symbols.
+    """
+    heap = [(symbols, place, piece) for place, (piece, symbols) in enumerate(pieces)]
+    heapify(heap)
+    while len(heap) > 1:
+        one, other = heappop(heap), heappop(heap)
+        first, second = (one, other) if one[0] == other[0] else (other, one)
+        symbols = max(first[0] + 1, second[0] + 3)
+        heappush(heap, (symbols, min(one[1], other[1]), put(f"({{}} {word} {{}})", first[2], second[2])))
+    symbols, _, whole = heap[0]
+    return whole, symbols
 
 
 def holds(kind: Sql, found: Sql, operator: Operator, wanted: Value) -> Sql:
@@ -84,4 +101,15 @@ def text_holds(found: Sql, operator: Operator, wanted: Text) -> Sql:
     if wanted.open_start:
         return put("substr(CAST({} AS BLOB), {}) = {}", found, value(-len(raw)), value(raw))
     begins = put("substr(CAST({} AS BLOB), 1, {}) = {}", found, value(len(raw)), value(raw))
-    return put("({} >= {} AND {})", found, value(text), begins)  # the first half is for indexes
+    beyond = _beyond(text)
+    below = ALL if beyond is None else put("{} < {}", found, value(beyond))
+    return put("({} >= {} AND {} AND {})", found, value(text), below, begins)  # the range is for indexes
+
+
+def _beyond(text: str) -> str | None:
+    """The least text above all that begin with this one; None where there is none."""
+    rest = text.rstrip("\U0010ffff")
+    if not rest:
+        return None
+    following = ord(rest[-1]) + 1
+    return rest[:-1] + chr(0xE000 if following == 0xD800 else following)  # halves of surrogate pairs are no text

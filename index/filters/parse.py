@@ -10,7 +10,7 @@ from twinlens.index.filters.errors import InvalidFilter
 from twinlens.index.filters.grammar import read
 
 MAX_CHARACTERS = 16_384
-MAX_DEPTH = 32  # of parentheses
+MAX_DEPTH = 24  # of parentheses, and of AND, OR and NOT inside each other: what the database's parser can take
 MAX_PARTS = 1_000  # comparisons, and the names in their paths: what the database is asked grows with them
 
 # A quote that is never closed reaches to the end: otherwise each one after it would be tried, too.
@@ -32,6 +32,9 @@ def parse(text: str) -> Filter:
     parts = _parts(node)
     if parts > MAX_PARTS:
         raise InvalidFilter(0, f"it has {parts} comparisons and names, at most {MAX_PARTS} are allowed: split it")
+    if (depth := _depth(node)) > MAX_DEPTH:
+        problem = f"AND, OR and NOT are nested {depth} deep inside each other, at most {MAX_DEPTH} are allowed"
+        raise InvalidFilter(0, f"{problem}: split it")
     return node
 
 
@@ -69,6 +72,13 @@ def _check(text: str) -> None:
         depth += {"(": 1, ")": -1}.get(found[0], 0)
         if depth > MAX_DEPTH:
             raise InvalidFilter(found.start(), f"parentheses are nested more than {MAX_DEPTH} deep")
+
+
+def _depth(node: Filter) -> int:
+    if isinstance(node, Comparison):
+        return 0
+    inside = (node.operand,) if isinstance(node, Not) else node.operands
+    return 1 + max(map(_depth, inside))
 
 
 def _parts(node: Filter) -> int:

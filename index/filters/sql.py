@@ -34,14 +34,20 @@ def condition(node: Filter, indexed: Collection[tuple[str, ...]] = ()) -> Sql:
         node: The filter.
         indexed: Paths into metadata that have an index, to be used where it helps.
     """
+    return _condition(node, indexed)[0]
+
+
+def _condition(node: Filter, indexed: Collection[tuple[str, ...]]) -> tuple[Sql, int]:
+    """The condition, and how many symbols reading it takes; see `joined`."""
     if isinstance(node, Comparison):
         if isinstance(node.field, OwnField):
-            return _of_own(node.field.name, node.operator, node.value)
-        return _of_metadata(node.field, node.operator, node.value, node.field.segments in indexed)
+            return _of_own(node.field.name, node.operator, node.value), 0
+        return _of_metadata(node.field, node.operator, node.value, node.field.segments in indexed), 0
     if isinstance(node, Not):
-        return put("({} IS NOT TRUE)", condition(node.operand, indexed))  # what is NULL is not true, either
+        operand, symbols = _condition(node.operand, indexed)
+        return put("({} IS NOT TRUE)", operand), symbols + 1  # what is NULL is not true, either
     word = "AND" if isinstance(node, And) else "OR"
-    return joined(word, [condition(each, indexed) for each in node.operands])
+    return joined(word, [_condition(each, indexed) for each in node.operands])
 
 
 def prepare(connection: sqlite3.Connection) -> None:
@@ -84,7 +90,7 @@ def _has(kind: Sql, found: Sql, wanted: Value) -> Sql:
     ways = [equal(kind, found), json_paths.any_element(kind, found, equal)]
     if isinstance(wanted, Text | Time):
         ways.append(json_paths.any_key(kind, found, _key_test(wanted)))
-    return joined("OR", ways)
+    return put(f"({' OR '.join(['{}'] * len(ways))})", *ways)
 
 
 def _key_test(wanted: Value) -> Callable[[Sql], Sql]:

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.filtered_items import agreed, database, expected, found, quoted, stored
-from twinlens.index.filters.parse import MAX_PARTS, parse
+from twinlens.index.filters.parse import MAX_DEPTH, MAX_PARTS, parse
 from twinlens.index.filters.sql import condition
 
 # Few letters, so that texts, keys and paths meet; among them what SQL, JSON paths and patterns give a meaning to.
@@ -209,6 +209,14 @@ def test_wildcards_stand_for_any_characters_and_for_nothing_else(pattern: str, i
         assert agreed(items, f'{field} "{pattern}"') == ids, field
 
 
+@pytest.mark.parametrize("last", ["a", "\x7f", "\u07ff", "\ud7ff", "\ue001", "\uffff", "\U0010ffff"])
+def test_texts_begin_with_the_characters_at_which_encodings_change(last: str) -> None:
+    texts = [f"x{last}", f"x{last}\U0010ffff", f"x{last}a", f"y{last}", "x", f"x{chr(ord(last) - 1)}", last]
+    items = [stored(f"{i}", {"t": text}) for i, text in enumerate(texts)]
+    assert agreed(items, f't = {quoted(f"x{last}")[:-1]}*"') == ["0", "1", "2"]
+    assert agreed(items, f't = {quoted(last)[:-1]}*"') == ["6"]
+
+
 def test_times_in_metadata_are_compared_as_times() -> None:
     items = [
         stored("paris", {"taken": "2024-05-01T12:00:00+02:00"}),
@@ -240,7 +248,26 @@ def test_the_largest_filters_are_answered() -> None:
     assert agreed(items, " OR ".join(["id = b"] * (MAX_PARTS // 2 - 1) + ["id = a"])) == ["a"]
     deep = ".".join(["k"] * 24)
     assert agreed(items, " OR ".join([f"NOT {deep}:1"] * (MAX_PARTS // 25))) == ["a"]
-    assert agreed(items, "NOT (" * 32 + "k:k" + ")" * 32) == ["a"]
+    assert agreed(items, "NOT (" * MAX_DEPTH + "k:k" + ")" * MAX_DEPTH) == ["a"]
+
+
+def _full(operands: int, depth: int) -> str:
+    """AND and OR by turns, as deep as can be and everywhere at once."""
+    if not depth:
+        return 'k.k."\\"":*'  # what takes most symbols to be read
+    word = " AND " if depth % 2 else " OR "
+    return "(" + word.join(_full(operands, depth - 1) for _ in range(operands)) + ")"
+
+
+@pytest.mark.parametrize("last", [True, False])
+def test_the_deepest_filters_are_answered_wherever_they_are_deep(last: bool) -> None:
+    items = [stored("a", {"k": {"k": 1}})]
+    for text in (_full(2, 7), _full(5, 3), _full(11, 2)):  # what MAX_PARTS leaves room for
+        for around in range(MAX_DEPTH - 7):
+            word, other = ("AND", "OR") if around % 2 else ("OR", "AND")
+            side = f"(k:x {word} k:y)"
+            text = f"({side} {other} {text})" if last else f"({text} {other} {side})"  # noqa: PLW2901 - it grows
+        assert agreed(items, text) == []
 
 
 def test_an_index_is_used_for_its_path_and_finds_the_same() -> None:
@@ -256,8 +283,10 @@ def test_an_index_is_used_for_its_path_and_finds_the_same() -> None:
         ('"it\'s".x = "49*"', "two"),
     ]:
         where = condition(parse(text), indexed)
-        plan = connection.execute(f"EXPLAIN QUERY PLAN SELECT id FROM items WHERE {where.text}", where.parameters)  # noqa: S608
-        assert any(f"USING INDEX {index}" in row[3] for row in plan), text
+        rows = connection.execute(f"EXPLAIN QUERY PLAN SELECT id FROM items WHERE {where.text}", where.parameters)  # noqa: S608
+        plan = " ".join(row[3] for row in rows)
+        assert f"USING INDEX {index}" in plan, text
+        assert ("*" not in text) or "<expr>>? AND <expr><?" in plan  # no further than needed
         assert found(connection, text, indexed) == expected(items, text)
         assert found(connection, text) == expected(items, text)
     connection.close()
