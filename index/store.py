@@ -27,7 +27,7 @@ _DECODER = json.JSONDecoder()
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """What identifies a stored item (its key, never used again, and how often it was replaced), and what goes with it."""
+    """A stored item: its key, never used again, how often it was replaced, and what the next version of it needs."""
 
     key: int
     revision: int
