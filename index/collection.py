@@ -248,7 +248,7 @@ class Collection:
         Raises:
             BackupExists: there is one of that id.
             InvalidArgument: the id is not allowed.
-            CorruptCollection: the database or a picture is damaged.
+            CorruptCollection: the database is damaged, or a vector in it. Lost and damaged pictures are only counted.
             CollectionError: the place cannot be written.
         """
         return back_up(self._state, self.id, to, backup=backup)

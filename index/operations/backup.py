@@ -12,12 +12,13 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from twinlens.index import generations, store
 from twinlens.index.blobs import content_hash
 from twinlens.index.durable import make_folder, sync
 from twinlens.index.errors import BackupExists, CollectionError, CollectionNotFound, CorruptCollection, DamagedBackup
 from twinlens.index.ids import check_backup_id, may_be_backup_id
 from twinlens.index.operations.backup_manifest import BackupManifest, decode_manifest
-from twinlens.index.operations.backup_place import BACKUPS, PICTURES, BackupPlace
+from twinlens.index.operations.backup_place import BACKUPS, PART_BYTES, PICTURES, BackupPlace, parts_of
 from twinlens.index.operations.snapshot import open_snapshot, picture_names, take_snapshot
 from twinlens.index.operations.steps import Backup, Progress
 from twinlens.index.paging import check_limit
@@ -28,7 +29,6 @@ MANIFEST_FILE = "backup.json"
 # What is read before it is written together: writing many files at once costs little more than writing one.
 _BATCH_FILES = 64
 _BATCH_BYTES = 32 * 2**20
-_PART_BYTES = 16 * 2**20
 
 _writing: set[tuple[str, str]] = set()
 _writing_lock = threading.Lock()
@@ -107,9 +107,10 @@ def _copy(state: CollectionState, place: BackupPlace, backup: Backup) -> Generat
     yield Progress("database", 0, 1)
     target = f"{BACKUPS}/{backup.id}/{DATABASE_FILE}"
     with _snapshot(state, place, target) as snapshot:
-        digest = _bring(place, snapshot, target)
         size_bytes = snapshot.stat().st_size
-        yield Progress("database", 1, 1)
+        with open_snapshot(snapshot, state.name) as connection:
+            yield from _read_vectors(state, connection)
+        digest = yield from _bring(place, snapshot, target)
         with open_snapshot(snapshot, state.name) as connection:
             pictures = _Pictures()
             yield from _copy_pictures(state, place, connection, pictures)
@@ -146,15 +147,31 @@ def _snapshot(state: CollectionState, place: BackupPlace, target: str) -> Iterat
             path.unlink(missing_ok=True)
 
 
-def _bring(place: BackupPlace, snapshot: Path, target: str) -> str:
+def _read_vectors(state: CollectionState, connection: sqlite3.Connection) -> Iterator[Progress]:
+    """Refuses what would make a collection that cannot be opened: SQLite does not see a vector that has changed."""
+    for of in generations.all_generations(connection):
+        done = 0
+        try:
+            for _, keys, _ in store.stream_vectors(connection, of.number, of.dimension, state.name):
+                if state.closing.is_set():
+                    raise CollectionNotFound(f"{state.name} is being closed")
+                done += len(keys)
+                yield Progress("vectors", done, max(done, of.items))
+        except CorruptCollection as error:
+            raise CorruptCollection(
+                f"{error}; a check names every such item: store it again before a backup"
+            ) from error
+
+
+def _bring(place: BackupPlace, snapshot: Path, target: str) -> Generator[Progress, None, str]:
     """Sees that the snapshot is at the place and on disk; returns its SHA-256."""
-    digest = hashlib.sha256()
-    if place.local is None:
-        place.copy_in(snapshot, target, digest.update)
-    else:
-        with place.clear_errors("written"), snapshot.open("rb") as file:
-            while part := file.read(_PART_BYTES):
-                digest.update(part)
+    digest, total = hashlib.sha256(), -(-snapshot.stat().st_size // PART_BYTES)
+    parts = place.copy_in(snapshot, target) if place.local is None else parts_of(snapshot)
+    with place.clear_errors("written"):
+        for done, part in enumerate(parts, start=1):
+            digest.update(part)
+            yield Progress("database", done, total)
+        if place.local is not None:
             sync(snapshot)
             sync(snapshot.parent)
     return digest.hexdigest()

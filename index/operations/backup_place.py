@@ -21,19 +21,18 @@ from twinlens.index.errors import CollectionError, InvalidArgument
 BACKUPS = "backups"
 PICTURES = "pictures"
 
-# A file is read and written in parts of this size. Object stores take at most 10,000 parts of a file.
-_PART_BYTES = 16 * 2**20
-_MOST_PARTS = 9_000
-_AT_ONCE = 8
+PART_BYTES = 16 * 2**20
+"""A file is read and written in parts of this size."""
 
-OnBytes = Callable[[bytes], None]
-"""Told of each part of a file that is read."""
+_LEAST_BLOCK_BYTES = 16 * 2**20
+_MOST_BLOCKS = 9_000  # object stores take at most 10,000 parts of a file
+_AT_ONCE = 8
 
 
 class BackupPlace:
     """Files by their path relative to the place, such as `backups/one/backup.json`.
 
-    What `write` and `write_all` returned for is there after a power cut, and never half of it before.
+    What `write_all` returned for is there after a power cut, and never half of it before.
     """
 
     def __init__(self, root: str, *, holds: str = "backups") -> None:
@@ -79,32 +78,26 @@ class BackupPlace:
             except FileNotFoundError:
                 return None
 
-    def copy_out(self, path: str, target: Path, size_bytes: int, on_bytes: OnBytes) -> None:
-        """Copies a file to this machine in parts; a shorter one ends early."""
+    def copy_out(self, path: str, target: Path, size_bytes: int) -> Iterator[bytes]:
+        """Copies a file to this machine and yields each part of it once it is written; a shorter one ends early.
+
+        Once all are taken, the copy is on disk.
+        """
         with self.clear_errors("read"), target.open("wb") as file:
-            for start in range(0, size_bytes, _PART_BYTES):
-                part = self._fs.cat_file(self._at(path), start=start, end=min(start + _PART_BYTES, size_bytes))
-                on_bytes(part)
+            for start in range(0, size_bytes, PART_BYTES):
+                part = self._fs.cat_file(self._at(path), start=start, end=min(start + PART_BYTES, size_bytes))
                 file.write(part)
+                yield part
             file.flush()
             os.fsync(file.fileno())
 
-    def copy_in(self, source: Path, path: str, on_bytes: OnBytes) -> None:
-        """Copies a file of this machine to the place in parts."""
-        with self.clear_errors("written"), source.open("rb") as file:
-            if self.local is not None:
-                target = self.local / path
-                make_folder(target.parent)
-                with _aside([target]) as (aside,), aside.open("wb") as copy:
-                    while part := file.read(_PART_BYTES):
-                        on_bytes(part)
-                        copy.write(part)
-                return
-            block = max(_PART_BYTES, -(-source.stat().st_size // _MOST_PARTS))
-            with self._fs.open(self._at(path), "wb", block_size=block) as copy:
-                while part := file.read(_PART_BYTES):
-                    on_bytes(part)
-                    copy.write(part)
+    def copy_in(self, source: Path, path: str) -> Iterator[bytes]:
+        """Copies a file of this machine to the place, which is not a folder, and yields each part once it is sent."""
+        block = max(_LEAST_BLOCK_BYTES, -(-source.stat().st_size // _MOST_BLOCKS))
+        with self.clear_errors("written"), self._fs.open(self._at(path), "wb", block_size=block) as copy:
+            for part in parts_of(source):
+                copy.write(part)
+                yield part
 
     def write_all(self, files: Mapping[str, bytes]) -> None:
         """Writes small files, side by side."""
@@ -178,6 +171,13 @@ class BackupPlace:
             return [call(path) for path in paths]
         with ThreadPoolExecutor(min(_AT_ONCE, len(paths))) as pool:  # these threads only wait for the network
             return list(pool.map(call, paths))
+
+
+def parts_of(file: Path) -> Iterator[bytes]:
+    """Reads a file of this machine in parts."""
+    with file.open("rb") as opened:
+        while part := opened.read(PART_BYTES):
+            yield part
 
 
 @contextmanager

@@ -13,7 +13,7 @@ from twinlens.index.errors import BackupNotFound, DamagedBackup
 from twinlens.index.ids import check_backup_id
 from twinlens.index.operations.backup import picture_path, read_manifest
 from twinlens.index.operations.backup_manifest import BackupManifest
-from twinlens.index.operations.backup_place import BACKUPS, BackupPlace
+from twinlens.index.operations.backup_place import BACKUPS, PART_BYTES, BackupPlace
 from twinlens.index.operations.snapshot import open_snapshot, picture_names
 from twinlens.index.operations.steps import Progress
 from twinlens.index.state import BLOB_FOLDER, DATABASE_FILE
@@ -50,15 +50,18 @@ def restore_into(folder: Path, place: BackupPlace, manifest: BackupManifest, nam
     """
     named = f"backup {manifest.backup.id}"
     database = folder / DATABASE_FILE
-    yield Progress("database", 0, 1)
+    total = -(-manifest.database_bytes // PART_BYTES)
+    yield Progress("database", 0, total)
     digest = hashlib.sha256()
     there = f"{BACKUPS}/{manifest.backup.id}"
     if place.sizes(there).get(DATABASE_FILE) != manifest.database_bytes:
         raise DamagedBackup(f"{named} is damaged: its {DATABASE_FILE} is missing or has another size")
-    place.copy_out(f"{there}/{DATABASE_FILE}", database, manifest.database_bytes, digest.update)
+    parts = place.copy_out(f"{there}/{DATABASE_FILE}", database, manifest.database_bytes)
+    for done, part in enumerate(parts, start=1):
+        digest.update(part)
+        yield Progress("database", done, total)
     if digest.hexdigest() != manifest.database_sha256:
         raise DamagedBackup(f"{named} is damaged: its {DATABASE_FILE} was changed")
-    yield Progress("database", 1, 1)
     blobs = BlobStore(folder / BLOB_FOLDER, name)
     missing = set(manifest.missing_pictures)
     with open_snapshot(database, named) as connection:

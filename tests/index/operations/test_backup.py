@@ -20,6 +20,7 @@ from twinlens.index.errors import (
     CollectionError,
     CollectionExists,
     CollectionNotFound,
+    CorruptCollection,
     DamagedBackup,
     InvalidArgument,
     ItemNotFound,
@@ -268,6 +269,48 @@ def test_a_damaged_backup_is_refused_by_name_before_anything_appears(
         restore(catalog, place, "one", id="photos", replace=True)
     assert catalog.get("photos") is collection
     assert not [path for path in catalog_folder(catalog, "").iterdir() if path.name.startswith(".")]
+
+
+def test_a_database_with_a_damaged_vector_is_not_backed_up_until_its_item_is_stored_again(
+    catalog: Catalog, collection: Collection, place: str
+) -> None:
+    with collection._state.writing, collection._state.database.write() as connection:
+        key, vector = connection.execute("SELECT item, vector FROM vectors WHERE item = 8").fetchone()
+        flipped = bytes([vector[0] ^ 1]) + vector[1:]
+        connection.execute("UPDATE vectors SET vector = ? WHERE item = ?", (flipped, key))
+    message = "collection photos: the vector of item number 8 is damaged; a check names every such item"
+    with pytest.raises(CorruptCollection, match=message):
+        back_up(collection, place, "one")
+    assert list_backups(place) == []
+    collection.upsert([item(7)], space_id=SPACE)
+    back_up(collection, place, "one")
+    assert contents(restore(catalog, place, "one", id="copy")) == contents(collection)
+
+
+@pytest.mark.parametrize("remote", [False, True])
+def test_a_large_database_is_copied_in_parts_between_which_the_copying_can_be_stopped(
+    catalog: Catalog, collection: Collection, place: str, bucket: str, monkeypatch: pytest.MonkeyPatch, remote: bool
+) -> None:
+    for module in ("backup", "backup_place", "restore"):
+        monkeypatch.setattr(f"twinlens.index.operations.{module}.PART_BYTES", 2**14)
+    to = f"{bucket}/in-parts" if remote else place
+    made = [step for step in collection.backup(to, backup="one") if isinstance(step, Progress)]
+    copied = [step.done for step in made if step.step == "database"]
+    assert copied == list(range(copied[-1] + 1))
+    assert copied[-1] > 3
+    restored = [step for step in catalog.restore(to, "one", id="copy") if isinstance(step, Progress)]
+    assert [step.done for step in restored if step.step == "database"] == copied
+    steps = collection.backup(to, backup="two")
+    while next(steps) != Progress("database", 2, copied[-1]):
+        pass
+    steps.close()  # type: ignore[attr-defined]
+    assert [backup.id for backup in list_backups(to)] == ["one"]
+    restoring = catalog.restore(to, "one", id="other")
+    while next(restoring) != Progress("database", 2, copied[-1]):
+        pass
+    restoring.close()  # type: ignore[attr-defined]
+    with pytest.raises(CollectionNotFound):
+        catalog.get("other")
 
 
 def test_names_that_are_taken_are_refused(catalog: Catalog, collection: Collection, place: str) -> None:
