@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 import grpc
 from google.protobuf.message import DecodeError
 
+from twinlens.printable import printable
 from twinlens.server.core.call import Call, set_current_call
 from twinlens.server.core.errors import Code, ServiceError, as_service_error, internal, invalid_argument
 from twinlens.server.services.reply_room import too_large
@@ -22,6 +23,9 @@ log = logging.getLogger(__name__)
 REQUEST_ID = "x-request-id"
 _SANE_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _OURS = "/twinlens."
+# Statuses travel percent-encoded as metadata, of which gRPC takes 8 KiB in all: beyond it callers would be told of that
+# and of nothing else.
+_MOST_MESSAGE_BYTES = 2000
 # Whoever leaves a streamed answer unread for so long loses it: its work holds one of a few places.
 _STALL_S = 600.0
 
@@ -148,8 +152,16 @@ async def _guarded(method: str, request_id: str, context: Context) -> AsyncItera
         if failure.retry_after_s is not None:
             metadata.append(("grpc-retry-pushback-ms", str(round(failure.retry_after_s * 1000))))
             context.set_trailing_metadata(tuple(metadata))
-        await context.abort(_STATUS[failure.code], failure.message)
+        await context.abort(_STATUS[failure.code], _one_line(failure.message))
     log.debug("%s request %s answered in %.1f ms", method, request_id, 1e3 * (loop.time() - began_s))
+
+
+def _one_line(message: str) -> str:
+    """What may hold parts of the request, however long these are and whatever is in them."""
+    shown = printable(message[:_MOST_MESSAGE_BYTES]).encode()
+    if len(shown) <= _MOST_MESSAGE_BYTES >= len(message):
+        return shown.decode()
+    return shown[: _MOST_MESSAGE_BYTES - len("…".encode())].decode(errors="ignore") + "…"
 
 
 def _failure(error: Exception, method: str, request_id: str) -> ServiceError:

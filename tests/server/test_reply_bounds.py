@@ -13,15 +13,15 @@ from typing import Any
 import grpc
 import pytest
 
-from tests.server.running import Running, run_server
+from tests.server.running import Running, refusal, run_server
 from tests.support.fake_encoder import FakeEncoder
 from twinlens.server.core.call import Call
 from twinlens.server.core.errors import Code, ServiceError
 from twinlens.server.core.upsert import Incoming, _groups
 from twinlens.server.services import convert
 from twinlens.server.services.collection import _incoming
+from twinlens.v1 import collection_operations_pb2, content_pb2, search_pb2
 from twinlens.v1 import collection_pb2 as pb
-from twinlens.v1 import content_pb2, search_pb2
 
 
 async def fill_with_long_metadata(served: Running) -> None:
@@ -96,6 +96,27 @@ async def test_an_id_too_long_to_be_one_is_not_sent_back_whole(served: Running) 
     (failure,) = (await served.upsert(pb.NewItem(id="x" * 1_000_000, caption="red"))).failures
     assert failure.id == "x" * 57 + "..."
     assert failure.error.reason == content_pb2.ERROR_REASON_INVALID_INPUT
+
+
+@pytest.mark.parametrize("word", ["x", "é", "日", "🦊", "\n", "\x1b", "\u202e"])
+@pytest.mark.parametrize("length", [1, 1_990, 2_000, 300_000])
+async def test_a_refusal_is_one_short_line_whatever_part_of_the_request_it_holds(
+    served: Running, word: str, length: int
+) -> None:
+    await served.create()
+    text = word * length
+    item = pb.NewItem(id="a", image_vector=content_pb2.Vector(values=[1.0] * 32))
+    upsert = [pb.UpsertItemsRequest(collection="photos", items=[item], space_id=text)]
+    path = collection_operations_pb2.DeleteMetadataIndexRequest(collection="photos", path=f'"{text}"')
+    for call, code in (
+        (served.collections.UpsertItems(iter(upsert)), grpc.StatusCode.FAILED_PRECONDITION),
+        (served.operations.DeleteMetadataIndex(path), grpc.StatusCode.INVALID_ARGUMENT),
+    ):
+        status, message = await refusal(call)
+        assert status is code, message[:200]
+        assert message.isprintable()
+        assert len(message.encode()) <= 2000
+        assert message.endswith("…") == (length > 1 and len(message.encode()) > 1990)
 
 
 async def test_a_stream_of_more_failures_than_a_reply_can_tell_is_refused(data: Path) -> None:
