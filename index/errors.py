@@ -39,6 +39,10 @@ class CollectionBusy(CollectionError):  # noqa: N818
     """Another process holds this data folder."""
 
 
+class Abandoned(CollectionError):  # noqa: N818
+    """Whoever asked is gone; nothing has changed."""
+
+
 class EngineUnavailable(CollectionError):  # noqa: N818
     """The vector engine's package is not installed; the message names the extra."""
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import lru_cache
 
 from twinlens.index import store
@@ -12,6 +14,7 @@ from twinlens.index.filters.conditions import ALL, Sql
 from twinlens.index.filters.parse import parse
 from twinlens.index.filters.sql import condition
 from twinlens.index.ids import check_item_id
+from twinlens.index.interruption import interruptible
 from twinlens.index.item import Item
 from twinlens.index.paging import check_limit
 from twinlens.index.protocol import Keys
@@ -37,12 +40,12 @@ class Filtering:
     def page(self, after: str, limit: int, text: str) -> list[Item]:
         """As `Collection.list`."""
         behind, most = check_item_id(after) if after else after, check_limit(limit)
-        with self._state.use(), self._state.database.read() as connection:
+        with self._state.use(), self._reading() as connection:
             return store.page_of_items(connection, behind, most, self._state.name, self._indexed(connection, text))
 
     def count(self, text: str) -> int:
         """As `Collection.count`."""
-        with self._state.use(), self._state.database.read() as connection:
+        with self._state.use(), self._reading() as connection:
             return store.count_items(connection, self._indexed(connection, text))
 
     def delete(self, text: str) -> int:
@@ -57,10 +60,17 @@ class Filtering:
             for start in range(0, len(matching), _DELETED_AT_ONCE)
         )
 
+    @contextmanager
+    def _reading(self) -> Iterator[sqlite3.Connection]:
+        """A connection on which all items may be looked at, for as long as somebody waits for the answer."""
+        state = self._state
+        with state.database.read() as connection, interruptible(connection, state.closing, state.name):
+            yield connection
+
     def _matching(self, text: str) -> Keys:
         matching = self._state.matching
         through = matching.now()
-        with self._state.database.read() as connection:
+        with self._reading() as connection:
             return matching.keys(connection, through, self._indexed(connection, text), self.where(text))
 
     def _indexed(self, connection: sqlite3.Connection, text: str) -> Sql:

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from twinlens.index import generations, store
 from twinlens.index.filters.conditions import Sql
+from twinlens.index.interruption import interruptible
 from twinlens.index.item import Item, Modality
 from twinlens.index.prepare import check_modality
 from twinlens.index.state import CollectionState
@@ -46,14 +47,14 @@ def export(state: CollectionState, modalities: Sequence[Modality], where: Sql, b
         batch: How many items a page has at most.
     """
     wanted = [check_modality(modality) for modality in modalities]
-    with state.use(), state.database.read() as connection:
+    with state.use(), state.database.read() as connection, interruptible(connection, state.closing, state.name):
         generation, _ = generations.find_active(connection, state.name)
         count = store.count_items(connection, where)
 
     def pages() -> Iterator[ExportPage]:
         after = ""
         while True:
-            with state.use(), state.database.read() as connection:
+            with state.use(), state.database.read() as connection, interruptible(connection, state.closing, state.name):
                 # A generation that was dropped meanwhile must not pass for items without vectors.
                 generations.find_generation(connection, generation.number, state.name)
                 items = store.page_of_items(connection, after, batch, state.name, where)

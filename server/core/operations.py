@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import AsyncGenerator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar, cast
 
+from twinlens.index.interruption import abandonable
 from twinlens.index.thread_priority import yield_to_searches
 from twinlens.server.core.errors import Code, ServiceError
 
@@ -53,12 +55,14 @@ class OperationRunner:
         executor = ThreadPoolExecutor(1, thread_name_prefix="twinlens-operation", initializer=yield_to_searches)
         end = object()
         iterator: Iterator[T] | None = None
+        gone = threading.Event()
 
         def step() -> object:
             nonlocal iterator
-            if iterator is None:
-                iterator = begin()
-            return next(iterator, end)
+            with abandonable(gone.is_set):
+                if iterator is None:
+                    iterator = begin()
+                return next(iterator, end)
 
         def stop() -> None:
             close = getattr(iterator, "close", None)
@@ -71,6 +75,7 @@ class OperationRunner:
                 coming = loop.run_in_executor(executor, step)
                 yield cast("T", value)
         finally:
+            gone.set()
             # The thread does one thing after the other, so this comes after the step it may be at.
             stopped = loop.run_in_executor(executor, stop)
             stopped.add_done_callback(self._ended)

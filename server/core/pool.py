@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ParamSpec, TypeVar
 
+from twinlens.index.interruption import abandonable
 from twinlens.server.core.lanes import Lanes, Priority
 
 log = logging.getLogger(__name__)
@@ -28,7 +29,8 @@ class _Job:
 class WorkerPool:
     """A fixed number of daemon threads fed by two priority lanes.
 
-    Work whose caller went away before it began is skipped; work that began always runs to its end.
+    Work whose caller went away before it began is skipped; work that began runs to its end, but for looking at every
+    item of a collection, which ends early.
     """
 
     def __init__(self, name: str, threads: int) -> None:
@@ -91,7 +93,8 @@ class WorkerPool:
             if job.future.cancelled():
                 continue
             try:
-                result = job.work()
+                with abandonable(job.future.cancelled):
+                    result = job.work()
             except Exception as error:
                 _deliver(job, _settler(job.future, error=error))
             else:

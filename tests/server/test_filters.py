@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
 from typing import Any
 
 import grpc
 import pytest
 from google.protobuf.struct_pb2 import Struct
 
-from tests.server.running import Running, picture
+from tests.server.running import Running, picture, refusal
 from tests.support.fake_encoder import FakeEncoder
+from twinlens.index.interruption import is_abandoned
 from twinlens.v1 import collection_operations_pb2 as operations_pb
 from twinlens.v1 import collection_pb2 as pb
 from twinlens.v1 import search_pb2
@@ -118,3 +121,21 @@ async def test_paths_get_indexes_that_the_collection_lists(served: Running) -> N
             operations_pb.CreateMetadataIndexRequest(collection="photos", path="id")
         )
     assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+
+
+async def test_a_filter_that_takes_longer_than_its_caller_waits_ends(
+    served: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await fill(served)
+    ended = threading.Event()
+
+    def endless(_: str) -> int:
+        while not is_abandoned():
+            pass
+        ended.set()
+        return 0
+
+    monkeypatch.setattr(served.app.catalog.get("photos"), "count", endless)
+    request = pb.CountItemsRequest(collection="photos", filter="year = 2020")
+    assert (await refusal(served.collections.CountItems(request, timeout=0.2)))[0] is grpc.StatusCode.DEADLINE_EXCEEDED
+    assert await asyncio.to_thread(ended.wait, 30)

@@ -7,6 +7,7 @@ from contextlib import aclosing
 
 import pytest
 
+from twinlens.index.interruption import is_abandoned
 from twinlens.server.core.errors import Code, ServiceError
 from twinlens.server.core.operations import OperationRunner
 
@@ -80,6 +81,29 @@ async def test_a_caller_who_hangs_up_in_the_middle_of_a_step_has_it_closed_after
     with pytest.raises(asyncio.CancelledError):
         await task
     assert ended.is_set()
+
+
+async def test_a_step_learns_that_its_caller_hung_up() -> None:
+    began = threading.Event()
+
+    def endless() -> Iterator[int]:
+        began.set()
+        while not is_abandoned():
+            pass
+        yield 1
+
+    runner = OperationRunner(1)
+
+    async def consume() -> None:
+        async with aclosing(runner.stream(endless)) as numbers:
+            async for _ in numbers:
+                pass
+
+    task = asyncio.create_task(consume())
+    await asyncio.to_thread(began.wait, 30)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
 
 
 async def test_one_operation_too_many_is_refused_at_once() -> None:

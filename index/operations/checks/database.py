@@ -8,12 +8,12 @@ from collections.abc import Iterator
 from twinlens.index import store
 from twinlens.index.errors import CollectionError, CollectionNotFound, CorruptCollection
 from twinlens.index.ids import check_item_id
+from twinlens.index.interruption import interruptible
 from twinlens.index.operations import statements
 from twinlens.index.operations.checks.few import Few
 from twinlens.index.operations.steps import Finding, Progress
 from twinlens.index.state import CollectionState
 
-_STEPS_BETWEEN_LOOKS = 100_000  # of SQLite's virtual machine
 _PAGE = 1000
 _MOST_COMPLAINTS = 20
 
@@ -32,8 +32,7 @@ def check_database(state: CollectionState) -> Iterator[Progress | Finding]:
 
 
 def _complaints(connection: sqlite3.Connection, state: CollectionState) -> list[str]:
-    connection.set_progress_handler(state.closing.is_set, _STEPS_BETWEEN_LOOKS)
-    try:
+    with interruptible(connection, state.closing, state.name):
         rows = connection.execute(f"PRAGMA integrity_check({_MOST_COMPLAINTS})").fetchall()
         complaints = [" ".join(str(text).split()) for (text,) in rows if text != "ok"]
         broken = connection.execute("PRAGMA foreign_key_check").fetchmany(_MOST_COMPLAINTS)
@@ -46,12 +45,6 @@ def _complaints(connection: sqlite3.Connection, state: CollectionState) -> list[
         ).fetchone()[0]
         if missing:
             complaints.append(f"{missing} items are unknown to the active generation")
-    except sqlite3.OperationalError as error:
-        if state.closing.is_set():
-            raise CollectionNotFound(f"{state.name} is being closed") from error
-        raise
-    finally:
-        connection.set_progress_handler(None, 0)
     return complaints
 
 
