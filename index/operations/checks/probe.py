@@ -18,6 +18,7 @@ from twinlens.index.protocol import Keys, VectorIndex, Vectors
 from twinlens.index.state import CollectionState
 
 _SEARCHES = 32
+_FEWER_SEARCHES = 8  # while writers wait
 _TOP_K = 10
 _NOISE = 0.3  # length of what is added to stored vectors to search near them
 _ATTEMPTS = 4
@@ -96,7 +97,7 @@ def one_moment(
 ) -> Iterator[tuple[sqlite3.Connection, Probe | None]]:
     """Lends a connection that sees one moment, and a probe of the engine at that moment.
 
-    While it is written so often that there is no quiet moment to search, writers are held up for once.
+    Where it is written so often that there is no quiet moment to search, writers are held up once, for few searches.
 
     Yields:
         The connection, and the probe if this is the active generation.
@@ -111,11 +112,11 @@ def one_moment(
                 engine = loaded.engines[modality] if loaded.generation.number == generation.number else None
                 probe = None
                 if engine is not None and attempt == _ATTEMPTS - 1:
-                    probe = Probe(engine, _some(connection, generation, modality, engine, state.name))
+                    probe = Probe(engine, _some(connection, generation, modality, engine, state.name, _FEWER_SEARCHES))
             if engine is not None and probe is None:
                 try:
                     with state.use():
-                        probe = Probe(engine, _some(connection, generation, modality, engine, state.name))
+                        probe = Probe(engine, _some(connection, generation, modality, engine, state.name, _SEARCHES))
                 except CollectionError:
                     if state.version == version:
                         raise
@@ -126,10 +127,15 @@ def one_moment(
 
 
 def _some(
-    connection: sqlite3.Connection, generation: Generation, modality: Modality, engine: VectorIndex, name: str
+    connection: sqlite3.Connection,
+    generation: Generation,
+    modality: Modality,
+    engine: VectorIndex,
+    name: str,
+    most: int,
 ) -> Vectors:
     """A few stored vectors, spread over all of the modality, shape (s, d)."""
-    count = min(_SEARCHES, len(engine))
+    count = min(most, len(engine))
     first, last = statements.key_range(connection, generation.number, modality) if count else (0, 0)
     wanted = np.linspace(first, last, count).astype(np.int64) - 1
     found: dict[int, Vectors] = {}

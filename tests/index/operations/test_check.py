@@ -18,7 +18,9 @@ from twinlens.index.catalog import Catalog
 from twinlens.index.collection import Collection
 from twinlens.index.errors import CollectionNotFound, CorruptCollection
 from twinlens.index.item import Modality
+from twinlens.index.operations.checks import probe
 from twinlens.index.operations.steps import Finding, Progress
+from twinlens.index.protocol import VectorIndex, Vectors
 
 
 @pytest.fixture
@@ -246,6 +248,24 @@ def test_nothing_is_found_while_others_write_delete_and_merge(collection: Collec
         for writer in writers:
             writer.join()
     assert not failures
+
+
+def test_writers_wait_for_a_check_only_where_it_finds_no_quiet_moment_and_then_for_few_searches(
+    collection: Collection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[tuple[int, bool]] = []
+    real = probe.Probe
+
+    class Watched(real):  # type: ignore[misc, valid-type]
+        def __init__(self, engine: VectorIndex, near: Vectors) -> None:
+            made.append((len(near), collection._state.writing.locked()))
+            if not made[-1][1]:
+                collection.upsert([new_item("restless")], space_id=SPACE)
+            super().__init__(engine, near)
+
+    monkeypatch.setattr(probe, "Probe", Watched)
+    assert findings(collection) == []
+    assert made == [(32, False), (32, False), (32, False), (8, True)] * 2
 
 
 def test_a_check_ends_when_the_collection_closes_or_the_caller_goes(catalog: Catalog, collection: Collection) -> None:
