@@ -20,7 +20,6 @@ Fetch = Callable[[Iterable[int]], Mapping[int, Item]]
 """The items of those keys that exist."""
 
 _WIDER = 8
-_MOST = 2048  # of the nearest, that are looked at before every item is
 
 
 def condition(text: str) -> Filter | None:
@@ -54,16 +53,15 @@ def filtered_hits(
     """As `live_hits`, of those items that match.
 
     While the filter lets many through, it is enough to look at more of the nearest. Otherwise all items are read for
-    their keys, and only those are searched.
+    their keys, and the vectors of those that match are compared one by one.
     """
 
     def fetch_matching(keys: Iterable[int]) -> dict[int, Item]:
         return {key: item for key, item in fetch(keys).items() if matches(node, item)}
 
     least = -np.inf if min_score is None else min_score
-    wanted = top_k
-    while wanted < _MOST:
-        wanted = min(wanted * _WIDER, _MOST)
+    # Once only: far down a list of the nearest, an approximate search misses more than it may.
+    for wanted in [top_k * _WIDER]:
         scores, keys = index.search(queries, wanted, exact=exact)
         near = scores.astype(np.float64) >= least
         items = fetch_matching(set(keys[near].tolist()))
@@ -81,5 +79,5 @@ def filtered_hits(
             break
     else:
         among = np.array(sorted(stored.key for stored in matching(state, node)), dtype=np.int64)
-        hits = live_hits(index, queries, top_k, fetch_matching, min_score=min_score, exact=exact, among=among)
+        hits = live_hits(index, queries, top_k, fetch_matching, min_score=min_score, exact=True, among=among)
     return hits
