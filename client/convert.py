@@ -48,7 +48,8 @@ def vector(values: NDArray[np.floating[Any]] | Sequence[float]) -> content_pb2.V
         TwinlensError: INVALID_ARGUMENT where it is not a non-empty list of numbers.
     """
     try:
-        array = np.asarray(values, dtype=np.float32)
+        with np.errstate(over="ignore"):  # the server refuses what is not finite
+            array = np.asarray(values, dtype=np.float32)
     except (TypeError, ValueError) as error:
         raise invalid(f"a vector is a list of numbers: {error}") from None
     if array.ndim != 1 or not array.size:

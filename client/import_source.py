@@ -9,7 +9,9 @@ from datetime import date, datetime
 from decimal import Decimal
 from itertools import chain, repeat
 from pathlib import Path
+from stat import S_ISREG
 from typing import Any, get_args
+from uuid import UUID
 
 import numpy as np
 from numpy.typing import NDArray
@@ -63,13 +65,12 @@ def parquet_source(path: Path, columns: Mapping[str, str]) -> ImportSource:
     import pyarrow as pa  # noqa: PLC0415 - takes a while to load, and few commands need it
     import pyarrow.parquet as pq  # noqa: PLC0415
 
+    _check_file(path)
     for name in columns:
         if name not in _FIELDS and not (name.startswith("metadata.") and name != "metadata."):
             raise invalid(f"--column {name}: it is one of {', '.join(_FIELDS)} and metadata.KEY")
     try:
         file = pq.ParquetFile(path)
-    except FileNotFoundError:
-        raise TwinlensError("NOT_FOUND", f"no such file: {path}") from None
     except (OSError, pa.ArrowException) as error:
         raise invalid(f"{path} cannot be read as Parquet: {str(error).splitlines()[0]}") from None
     there = file.schema_arrow.names
@@ -82,6 +83,8 @@ def parquet_source(path: Path, columns: Mapping[str, str]) -> ImportSource:
             f"{path} has neither vectors nor captions under names we know; it has {', '.join(there)}: say "
             "--column image_vector=COLUMN"
         )
+    if several := next((column for column in taken.values() if there.count(column) > 1), None):
+        raise invalid(f"{path} has {there.count(several)} columns {several!r}, and nothing says which one is meant")
     has_vectors = any(name in taken for name in _VECTORS)
     if has_vectors and "id" not in taken:
         raise invalid(f"{path} has no column id: say --column id=COLUMN; it has {', '.join(there)}")
@@ -97,7 +100,7 @@ def parquet_source(path: Path, columns: Mapping[str, str]) -> ImportSource:
         except (OSError, pa.ArrowException) as error:
             raise invalid(f"{path} cannot be read beyond row {start}: {str(error).splitlines()[0]}") from None
 
-    return ImportSource(file.metadata.num_rows, about.get(SPACE_KEY, b"").decode(), has_vectors, rows())
+    return ImportSource(file.metadata.num_rows, about.get(SPACE_KEY, b"").decode(errors="replace"), has_vectors, rows())
 
 
 def _batch_rows(batch: Any, taken: Mapping[str, str], start: int) -> Iterator[ImportRow]:
@@ -105,17 +108,38 @@ def _batch_rows(batch: Any, taken: Mapping[str, str], start: int) -> Iterator[Im
     vectors = {
         name: _vectors(batch.column(taken[name]), name) if name in taken else [None] * count for name in _VECTORS
     }
-    plain = {name: batch.column(column).to_pylist() for name, column in taken.items() if name not in _VECTORS}
+    plain = {name: _values(batch.column(column)) for name, column in taken.items() if name not in _VECTORS}
     for place in range(count):
         values = {name: column[place] for name, column in plain.items()}
         brought = {name: column[place] for name, column in vectors.items()}
         yield _row(values, brought, f"row {start + place}")
 
 
-def _row(values: Mapping[str, Any], vectors: Mapping[str, NDArray[Any] | None], name: str) -> ImportRow:
-    given = values.get("id")
-    item_id = "" if given is None else str(given)
+@dataclass(frozen=True, slots=True)
+class _Unreadable:
+    """A value that Python cannot hold: a time far away, or bytes that are not UTF-8 in a column of text."""
+
+    type: str
+
+
+def _values(column: Any) -> list[Any]:
     try:
+        return list(column.to_pylist())
+    except (ValueError, OverflowError):
+        return [_value(each) for each in column]
+
+
+def _value(scalar: Any) -> Any:
+    try:
+        return scalar.as_py()
+    except (ValueError, OverflowError):
+        return _Unreadable(str(scalar.type))
+
+
+def _row(values: Mapping[str, Any], vectors: Mapping[str, NDArray[Any] | None], name: str) -> ImportRow:
+    item_id = ""
+    try:
+        item_id = _id(values.get("id"))
         item = NewItem(
             id=item_id,
             uri=_text(values.get("uri"), "uri"),
@@ -129,10 +153,25 @@ def _row(values: Mapping[str, Any], vectors: Mapping[str, NDArray[Any] | None], 
     return ImportRow(item_id or name, item)
 
 
+def _id(value: Any) -> str:
+    if isinstance(value, int | UUID) and not isinstance(value, bool):
+        return str(value)
+    return _text(value, "id")
+
+
 def _text(value: Any, what: str) -> str:
+    if isinstance(value, bytes):  # many writers leave out that a column of bytes is text
+        try:
+            value = value.decode()
+        except UnicodeDecodeError:
+            raise ValueError(f"the {what} is not UTF-8 text") from None
     if value is None or isinstance(value, str):
         return value or ""
-    raise ValueError(f"the {what} is not a text but {type(value).__name__}")
+    raise ValueError(f"the {what} is not a text but {_kind(value)}")
+
+
+def _kind(value: Any) -> str:
+    return f"an unreadable {value.type}" if isinstance(value, _Unreadable) else type(value).__name__
 
 
 def _metadata(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -142,10 +181,10 @@ def _metadata(values: Mapping[str, Any]) -> dict[str, Any]:
             found = json.loads(found) if found else {}
         except (ValueError, RecursionError):
             raise ValueError("the metadata is not JSON") from None
-    elif isinstance(found, list):  # an Arrow map
+    elif isinstance(found, list) and all(isinstance(each, tuple) for each in found):  # an Arrow map
         found = dict(found)
     if found is not None and not isinstance(found, dict):
-        raise ValueError("the metadata is not an object")
+        raise ValueError(f"the metadata is not an object but {_kind(found)}")
     named = {
         name.partition(".")[2]: value
         for name, value in values.items()
@@ -161,6 +200,8 @@ def _plain(value: Any) -> Any:
             return value.isoformat()
         case Decimal():
             return float(value)
+        case _Unreadable():
+            raise ValueError(f"a value of the metadata is {_kind(value)}")
         case dict():
             return {key: _plain(inner) for key, inner in value.items()}
         case list():
@@ -200,12 +241,15 @@ def numpy_source(path: Path, modality: Modality, ids: Path | None, metadata: Pat
     """
     if modality not in get_args(Modality):
         raise invalid(f"modality is one of {', '.join(get_args(Modality))}, not {modality!r}")
+    for file in (path, ids, metadata):
+        if file is not None:
+            _check_file(file)
     try:
         matrix = np.load(path, mmap_mode="r", allow_pickle=False)
-    except FileNotFoundError:
-        raise TwinlensError("NOT_FOUND", f"no such file: {path}") from None
-    except (OSError, ValueError, EOFError) as error:
-        raise invalid(f"{path} cannot be read as a NumPy array: {error}") from None
+    except OSError as error:
+        raise invalid(f"{path} cannot be read as a NumPy array: {error.strerror}") from None
+    except (ValueError, EOFError):  # whose words are advice to trust the file
+        raise invalid(f"{path} cannot be read as a NumPy array: it holds something else, or is cut off") from None
     if not isinstance(matrix, np.ndarray) or matrix.ndim != 2 or matrix.dtype.kind != "f":
         kind = f"{matrix.dtype} of shape {matrix.shape}" if isinstance(matrix, np.ndarray) else "an archive"
         raise invalid(f"{path} holds {kind}, not a matrix of floating-point numbers of shape (n, d)")
@@ -222,11 +266,24 @@ def _numpy_rows(
     width = len(str(max(0, len(matrix) - 1)))  # so that they are in order as texts, too
     names = _lines(ids) if ids is not None else (f"{row:0{width}d}" for row in range(len(matrix)))
     texts = _lines(metadata) if metadata is not None else repeat("{}")
-    blocks = (np.asarray(matrix[start : start + _ROWS], np.float32) for start in range(0, len(matrix), _ROWS))
+    blocks = (np.asarray(matrix[start : start + _ROWS]) for start in range(0, len(matrix), _ROWS))
     for item_id, text, vector in zip(names, texts, chain.from_iterable(blocks), strict=False):
         vectors: dict[str, NDArray[Any] | None] = dict.fromkeys(_VECTORS)
         vectors[f"{modality}_vector"] = vector
         yield _row({"id": item_id, "metadata": text}, vectors, f"row {item_id}")
+
+
+def _check_file(path: Path) -> None:
+    """Refuses what has no end or would keep us waiting, such as a pipe or a device."""
+    try:
+        mode = path.stat().st_mode
+    except FileNotFoundError:
+        raise TwinlensError("NOT_FOUND", f"no such file: {path}") from None
+    except (OSError, ValueError) as error:
+        why = error.strerror if isinstance(error, OSError) else error
+        raise invalid(f"{path} cannot be read: {why}") from None
+    if not S_ISREG(mode):
+        raise invalid(f"{path} is not a file")
 
 
 def _lines(path: Path) -> Iterator[str]:

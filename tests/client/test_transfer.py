@@ -191,7 +191,7 @@ def test_columns_of_any_type_become_metadata_or_say_why_not(tmp_path: Path) -> N
     taken = {"metadata.taken": "taken", "metadata.price": "price"}
     first, deep, broken, good = parquet_source(tmp_path / "any.parquet", taken).rows
     assert [row.error for row in (first, deep, broken)] == [
-        "the metadata is not an object", "the metadata is not JSON", "the metadata is not JSON",
+        "the metadata is not an object but list", "the metadata is not JSON", "the metadata is not JSON",
     ]  # fmt: skip
     assert good.item is not None
     assert good.item.metadata == {"k": [1, {"l": None}], "taken": "2024-05-01T09:30:00+00:00", "price": 1.5}
@@ -200,6 +200,17 @@ def test_columns_of_any_type_become_metadata_or_say_why_not(tmp_path: Path) -> N
     assert mapped.item.metadata == {"x": 1}
     with pytest.raises(TwinlensError, match="not lists of floating-point numbers"):
         next(parquet_source(tmp_path / "any.parquet", {"image_vector": "id"}).rows)
+
+
+def test_numbers_too_large_for_a_vector_fail_their_rows_without_a_warning(
+    run: Callable[..., Ran], target: str, client: Client, name: str, tmp_path: Path
+) -> None:
+    matrix = rows(3).astype(np.float64)
+    matrix[1] = 1e300
+    np.save(tmp_path / "large.npy", matrix)
+    done = run("collections", "import", name, tmp_path / "large.npy", "--space", "same", "--server", target)
+    assert (done.code, done.out) == (0, f"{name} (new): 2 stored, 1 failed\n")
+    assert done.err == "not stored: 1: the vector holds a value that is not finite\n"
 
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
@@ -249,7 +260,7 @@ def test_files_that_are_no_matrix_are_refused_by_what_they_are(
         ("missing.npy", (), "no such file"),
         ("missing.parquet", (), "no such file"),
         ("good.npy", ("--ids", tmp_path / "ids.txt"), "2 lines of ids, but"),
-        ("good.npy", ("--metadata", tmp_path / "none.jsonl"), "cannot read"),
+        ("good.npy", ("--metadata", tmp_path / "none.jsonl"), "no such file"),
         ("good.npy", ("--modality", "sound"), "--modality"),
         ("wide.npy", (), "33 values"),
         ("ids.txt", (), "neither a .parquet nor a .npy"),
