@@ -48,6 +48,7 @@ class BlobStore:
         self._measuring = threading.Lock()
         self._measured: int | None = None
         self._grown = 0  # bytes since it was opened; guarded by the lock
+        self._unsynced: Counter[Path] = Counter()  # folders in which writers make new names; guarded by the lock
         with self._clear_errors("open"):
             make_folder(folder)
 
@@ -66,7 +67,8 @@ class BlobStore:
             self._pins.update(wanted.keys())
         try:
             with self._clear_errors("store"):
-                self._write({digest: data for digest, data in wanted.items() if not self._path(digest).exists()})
+                self._write({digest: data for digest, data in wanted.items() if not self._holds(digest, data)})
+                self._sync_what_others_wrote(wanted)
             yield
         finally:
             with self._lock:
@@ -174,17 +176,28 @@ class BlobStore:
             raise CorruptCollection(f"{self._name}: the name of a stored picture is damaged")
         return self._folder / digest[:2] / digest[2:4] / digest
 
+    def _holds(self, digest: str, data: bytes) -> bool:
+        """Whether a blob is there and whole: storing it again mends one that is not."""
+        try:
+            return self._path(digest).read_bytes() == data
+        except OSError:  # not there, or where the disk cannot be read any more
+            return False
+
     def _write(self, blobs: dict[str, bytes]) -> None:
         """Writes aside, syncs, renames, syncs the folders, each for all before the next."""
-        folders = set()
+        if not blobs:
+            return
+        folders = set[Path]()
+        for digest in blobs:
+            folder = self._path(digest).parent
+            folders |= {folder} if folder.is_dir() else self._folders(digest)
+        with self._lock:
+            self._unsynced.update(folders)  # after an error they stay there: nobody knows what is on disk
         aside: dict[str, Path] = {}
         try:
             for digest, data in blobs.items():
                 folder = self._path(digest).parent
-                if not folder.is_dir():
-                    folder.mkdir(parents=True, exist_ok=True)
-                    folders.update({folder.parent, self._folder})
-                folders.add(folder)
+                folder.mkdir(parents=True, exist_ok=True)
                 descriptor, name = tempfile.mkstemp(dir=folder, prefix=_WRITING)
                 aside[digest] = Path(name)
                 with os.fdopen(descriptor, "wb") as file:
@@ -199,6 +212,22 @@ class BlobStore:
             for path in aside.values():
                 path.unlink(missing_ok=True)
         sync_all(folders)
+        with self._lock:
+            self._unsynced.subtract(folders)
+            self._unsynced += Counter()  # drops those at zero
+
+    def _sync_what_others_wrote(self, digests: Iterable[str]) -> None:
+        """Makes the names of blobs durable that were there already, because somebody else is about to do so."""
+        with self._lock:
+            if not self._unsynced:
+                return
+            folders = {folder for digest in digests for folder in self._folders(digest) if folder in self._unsynced}
+        sync_all(folders)
+
+    def _folders(self, digest: str) -> set[Path]:
+        """The folders whose entries lead to a blob."""
+        folder = self._path(digest).parent
+        return {folder, folder.parent, self._folder}
 
     @contextmanager
     def _clear_errors(self, action: str) -> Iterator[None]:

@@ -175,6 +175,8 @@ def test_a_lost_or_changed_picture_is_named_by_its_items(
     assert (finding.part, finding.subject) == ("pictures", "item-003")
     assert digest in finding.message
     assert "store the item again" in finding.message
+    collection.upsert([new_item("item-003", image=b"picture 3")], space_id=SPACE)
+    assert findings(collection) == []
 
 
 def test_a_file_among_the_pictures_that_is_of_no_item_is_named(collection: Collection, folder: Path) -> None:
