@@ -22,12 +22,13 @@ TORCH_REQUIREMENTS = import tomllib; \
 SHELL := /bin/sh
 export PATH := $(abspath $(BIN)):$(PATH)
 
-.PHONY: help setup setup-demo demo demo-loop test test-fast check format bench proto docs lock dist clean
+.PHONY: help setup setup-demo demo demo-loop test test-fast test-milvus check format bench proto docs lock dist clean
 
 help:
 	@echo "make demo        search and label real photos, from nothing (PHOTOS=/some/folder for your own)"
 	@echo "make demo-loop   train, export, serve, mine hard negatives, train on, roll out: the whole loop, in small"
 	@echo "make test        run all tests;  make test-fast leaves out the slow ones"
+	@echo "make test-milvus runs the tests that need a Milvus server, and starts one"
 	@echo "make check       ruff, mypy, import rules, proto lint, generated files current"
 	@echo "make bench       benchmarks: tables on the screen, JSON under bench/results/"
 	@echo "make setup       only set up the development environment in $(VENV)"
@@ -84,6 +85,11 @@ demo-loop: setup-demo
 
 test: setup
 	@python -m pytest $(PYTEST_ARGS)
+
+# A Milvus server of this machine's own: 250 MB, and half an hour, which is why `make test` does without.
+test-milvus: setup
+	@$(INSTALL) 'milvus==2.3.5'
+	@python -m pytest -m slow tests/index/milvus tests/server/test_shared_milvus.py $(PYTEST_ARGS)
 
 test-fast: setup
 	@python -m pytest -m "not slow" $(PYTEST_ARGS)
