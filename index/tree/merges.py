@@ -6,6 +6,7 @@ import logging
 import threading
 import time
 from concurrent.futures import Future
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from twinlens.index.errors import CollectionError, CollectionNotFound, MergeStopped
@@ -14,12 +15,19 @@ from twinlens.index.item import Modality
 from twinlens.index.stats import LastMerge
 from twinlens.index.tree.merge import merge_tree, segment_kind
 from twinlens.index.tree.policy import retry_s, wait_s
-from twinlens.index.tree.tree_index import TreeIndex
 
 if TYPE_CHECKING:
     from twinlens.index.state import CollectionState
 
 log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class _Trouble:
+    """What went wrong with the merges of one modality since the last one that ended well."""
+
+    failures: int = 0
+    retry_at_s: float = 0.0
 
 
 class Merges:
@@ -29,8 +37,7 @@ class Merges:
         self._state = state
         self._lock = threading.Lock()
         self._requests: list[Future[None]] = []  # guarded by the lock
-        self._failures = 0
-        self._retry_at_s = 0.0
+        self._trouble = {modality: _Trouble() for modality in Modality}
 
     def request(self) -> Future[None]:
         """Asks for a merge of everything; what comes back is done when that is, or holds what went wrong."""
@@ -50,11 +57,8 @@ class Merges:
         if self._requests:
             return 0.0
         loaded = self._state.loaded
-        waits = () if loaded is None else (self._tree_wait_s(loaded.trees[m], now_s) for m in loaded.trees)
-        due = [wait for wait in waits if wait is not None]
-        if not due:
-            return None
-        return max(min(due), self._retry_at_s - now_s)
+        waits = () if loaded is None else (self._tree_wait_s(loaded, modality, now_s) for modality in loaded.trees)
+        return min((wait for wait in waits if wait is not None), default=None)
 
     def run(self) -> None:
         """Merges what was asked for, or what is due."""
@@ -62,10 +66,7 @@ class Merges:
         try:
             with self._state.use():
                 loaded = self._state.current()
-                now_s = time.monotonic()
-                for modality, tree in loaded.trees.items():
-                    if requests or self._tree_wait_s(tree, now_s) == 0:
-                        self._merge(loaded, modality, forced=bool(requests))
+                self._merge_all(loaded, forced=bool(requests))
         except BaseException as error:
             for request in requests:
                 request.set_exception(error)
@@ -75,8 +76,23 @@ class Merges:
             for request in requests:
                 request.set_result(None)
 
+    def _merge_all(self, loaded: LoadedGeneration, *, forced: bool) -> None:
+        """Merges every modality, or those that are due; one that fails does not keep the others from it."""
+        failure: CollectionError | None = None
+        now_s = time.monotonic()
+        for modality in loaded.trees:
+            if forced or self._tree_wait_s(loaded, modality, now_s) == 0:
+                try:
+                    self._merge(loaded, modality, forced=forced)
+                except MergeStopped:
+                    raise
+                except CollectionError as error:
+                    failure = failure or error
+        if failure is not None:
+            raise failure
+
     def _merge(self, loaded: LoadedGeneration, modality: Modality, *, forced: bool) -> None:
-        tree, name = loaded.trees[modality], self._state.name
+        tree, trouble, name = loaded.trees[modality], self._trouble[modality], self._state.name
         tree.merging = True
         begun_s = time.monotonic()
         try:
@@ -86,8 +102,8 @@ class Merges:
         except Exception as error:
             reason = " ".join((getattr(error, "strerror", None) or str(error) or type(error).__name__).split())[:300]
             tree.last_merge = LastMerge(tree.last_merge.ended_s, tree.last_merge.took_s, reason)
-            self._failures += 1
-            self._retry_at_s = time.monotonic() + retry_s(self._failures)
+            trouble.failures += 1
+            trouble.retry_at_s = time.monotonic() + retry_s(trouble.failures)
             log.warning("%s: merging %s vectors failed (%s); the index before goes on serving", name, modality, reason)
             raise CollectionError(f"{name}: merging failed ({reason}); the index before goes on serving") from error
         finally:
@@ -95,22 +111,24 @@ class Merges:
         ended_s = time.monotonic()
         tree.merge_ended_s = ended_s
         tree.last_merge = LastMerge(time.time(), ended_s - begun_s)
-        self._failures, self._retry_at_s = 0, 0.0
+        self._trouble[modality] = _Trouble()
 
-    def _tree_wait_s(self, tree: TreeIndex, now_s: float) -> float | None:
+    def _tree_wait_s(self, loaded: LoadedGeneration, modality: Modality, now_s: float) -> float | None:
+        tree = loaded.trees[modality]
         numbers = tree.numbers()
         if numbers is None:
             return None
         kind = segment_kind(self._state, len(tree), tree.dimension)
         outgrown = numbers.merged > 0 and kind not in {numbers.kind, tree.asked}
         ended_s = tree.merge_ended_s
-        return wait_s(
+        due_s = wait_s(
             numbers,
             self._state.engines.options.least_merged,
             since_s=float("inf") if ended_s is None else now_s - ended_s,
             took_s=tree.last_merge.took_s,
             outgrown=outgrown,
         )
+        return None if due_s is None else max(due_s, self._trouble[modality].retry_at_s - now_s)
 
     def _take_requests(self) -> list[Future[None]]:
         with self._lock:

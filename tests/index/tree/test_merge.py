@@ -6,10 +6,12 @@ import shutil
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import numpy as np
 import pytest
 
-from tests.index.tree.conftest import LEAST, Halt, Room, wait_until
+from tests.index.tree.conftest import LEAST, D, Halt, Room, wait_until
 from tests.support.few_rows import structures_from
+from tests.support.items import SPACE, new_item
 from twinlens.index.errors import CollectionError, CollectionNotFound, InvalidArgument
 from twinlens.index.item import Modality
 from twinlens.index.kinds.kind import Kind
@@ -261,3 +263,23 @@ def test_a_merge_that_failed_in_the_background_is_tried_again_by_itself(
     assert len(attempts) == 3
     assert room.collection.stats().indexes[0].last_merge.error == ""
     room.check()
+
+
+def test_a_modality_that_cannot_be_merged_keeps_no_other_from_it(room: Room) -> None:
+    vectors = np.random.default_rng(5).standard_normal((LEAST - 1, 2, D))
+    items = [new_item(f"{i}", image_vector=v[0], text_vector=v[1]) for i, v in enumerate(vectors)]
+    room.collection.upsert(items, space_id=SPACE)
+    with room.collection._state.writing, room.collection._state.database.write() as connection:
+        connection.execute("UPDATE vectors SET vector = zeroblob(36) WHERE item = 3 AND modality = 'image'")
+    with pytest.raises(CollectionError, match=r"merging failed .*vector of item number 3 is damaged"):
+        room.collection.merge()
+    images, texts = room.collection.stats().indexes
+    assert (images.merged, images.pending, texts.merged, texts.pending) == (0, LEAST - 1, LEAST - 1, 0)
+    assert "item number 3" in images.last_merge.error
+    assert texts.last_merge.error == ""
+    more = np.random.default_rng(6).standard_normal((LEAST, D))
+    room.collection.upsert([new_item(f"more {i}", text_vector=v) for i, v in enumerate(more)], space_id=SPACE)
+    wait_until(lambda: room.collection.stats().indexes[1].merged == 2 * LEAST - 1)
+    room.collection.upsert([items[2]], space_id=SPACE)
+    room.collection.merge()
+    assert [index.pending for index in room.collection.stats().indexes] == [0, 0]
