@@ -10,7 +10,7 @@ import threading
 import time
 import uuid
 from collections.abc import Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 
 from twinlens.index import generations
@@ -250,11 +250,12 @@ class Catalog:
             if self._closed:
                 return
             self._closed = True
-            for collection in self._open.values():
-                collection.close()
-            self._open.clear()
-            self._engines.maintenance.close()
-            os.close(self._lock_file)
+            with ExitStack() as closing_all:  # whatever fails to close, the rest is closed
+                closing_all.callback(os.close, self._lock_file)
+                closing_all.callback(self._engines.maintenance.close)
+                for collection in self._open.values():
+                    closing_all.callback(collection.close)
+                self._open.clear()
 
     def _adopt(self, aside: Path, collection_id: str, *, replace: bool) -> Collection:
         """Gives a restored folder its name; the caller holds the lock."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import uuid
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import numpy as np
@@ -213,8 +213,8 @@ class CollectionState:
             self.engines.maintenance.forget(self.audit)
             self.engines.maintenance.forget(self.picture_bytes)
             self.merges.cancel()
-            self.discard_blobs(self.blobs.release(every=True))
-            if self.loaded is not None:
-                for engine in self.loaded.engines.values():
-                    engine.close()
-            self.database.close()
+            with ExitStack() as closing:  # whatever fails to close, the rest is closed
+                closing.callback(self.database.close)
+                for engine in self.loaded.engines.values() if self.loaded is not None else ():
+                    closing.callback(engine.close)
+                self.discard_blobs(self.blobs.release(every=True))

@@ -19,6 +19,7 @@ from twinlens.index.errors import (
     CorruptCollection,
     InvalidArgument,
 )
+from twinlens.index.item import Modality
 
 HOLD = """
 import sys
@@ -223,3 +224,21 @@ def test_a_damaged_collection_can_be_deleted(tmp_path: Path) -> None:
         catalog.delete("a")
         assert catalog.entries() == []
         assert catalog.create("a", space_id=SPACE, dimension=4).id == "a"
+
+
+def test_a_collection_that_fails_to_close_keeps_no_other_and_not_the_folder_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    catalog = Catalog(tmp_path)
+    collections = [catalog.create(name, space_id=SPACE, dimension=4) for name in ("a", "b", "c")]
+
+    def fail() -> None:
+        raise RuntimeError("on purpose")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(collections[1]._state.current().engines[Modality.IMAGE], "close", fail)
+        with pytest.raises(RuntimeError, match="on purpose"):
+            catalog.close()
+    for name in ("a", "b", "c"):
+        assert not (tmp_path / "collections" / name / "collection.db-wal").exists(), "its database was closed"
+    Catalog(tmp_path).close()
