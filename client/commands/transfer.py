@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from itertools import islice
 from pathlib import Path
 from typing import Annotated, cast
 
@@ -17,13 +16,12 @@ from twinlens.client.commands.options import AsJson, Bundle, Filter, Kind, Local
 from twinlens.client.commands.output import count_of, print_json
 from twinlens.client.connect import connect
 from twinlens.client.errors import TwinlensError, invalid
-from twinlens.client.import_source import ImportRow, ImportSource, numpy_source, parquet_source
+from twinlens.client.import_rows import import_rows
+from twinlens.client.import_source import ImportSource, numpy_source, parquet_source
 from twinlens.client.parquet_export import parquet_export
-from twinlens.client.progress import Progress, progress
+from twinlens.client.progress import progress
 from twinlens.client.types import Modality
 
-_BLOCK = 2048
-_KEPT_FAILURES = 1000
 _BOTH: tuple[Modality, ...] = ("image", "text")
 _SAME = "same"
 
@@ -108,6 +106,10 @@ def import_(
             "says.",
         ),
     ] = "",
+    replace: Annotated[
+        bool,
+        typer.Option("--replace", help="Replace items that have a picture, too, which is then gone."),
+    ] = False,
     kind: Kind = None,
     server: Server = None,
     local: Local = None,
@@ -116,22 +118,24 @@ def import_(
 ) -> None:
     """Store items with vectors that exist already, from Parquet or NumPy; the collection is created if it is missing.
 
-    Vectors must belong to the collection's space: nobody could tell later. Rows without a vector are embedded, if they
-    have a caption. Items of a known id are replaced. Rows that fail are listed; the exit code is 0 if at least one is
-    stored.
+    Vectors must belong to the collection's space: nobody could tell later. Rows without any vector are embedded, if
+    they have a caption. Items of a known id are replaced, but those with a picture only with --replace, for a file
+    brings none. Rows that fail are listed; the exit code is 0 if at least one is stored.
     """
     found = _source(source, column or [], ids, metadata, modality)
     with connect(server, local, bundle, create=True) as client:
         space_id = _space(client, source, found, space)
         with _ensured(client, name, kind) as created, progress("stored", lambda: found.count) as shown:
-            stored, failed, failures = _store(client, name, found, space_id, shown)
+            report = import_rows(client, name, found, space_id, replace=replace, shown=shown)
     if as_json:
-        print_json({"collection": name, "created": created, "stored": stored, "failed": failed, "failures": failures})
-    if not stored:
-        raise invalid(f"nothing was stored in {name}: {count_of(failed, 'row', 'rows')} failed of {found.count:,}")
+        counts = {"stored": report.stored, "failed": report.failed, "failures": report.failures}
+        print_json({"collection": name, "created": created, **counts})
+    if not report.stored:
+        rows = count_of(report.failed, "row", "rows")
+        raise invalid(f"nothing was stored in {name}: {rows} failed of {found.count:,}")
     if not as_json:
-        also = f", {failed:,} failed" if failed else ""
-        typer.echo(f"{name}{' (new)' if created else ''}: {stored:,} stored{also}")
+        also = f", {report.failed:,} failed" if report.failed else ""
+        typer.echo(f"{name}{' (new)' if created else ''}: {report.stored:,} stored{also}")
 
 
 def _modalities(given: list[str] | None) -> tuple[Modality, ...]:
@@ -198,32 +202,3 @@ def _ensured(client: Client, name: str, kind: str | None) -> Iterator[bool]:
         with suppress(TwinlensError):
             if not client.get_collection(name).item_count:
                 client.delete_collection(name)
-
-
-def _store(
-    client: Client, name: str, found: ImportSource, space_id: str, shown: Progress
-) -> tuple[int, int, list[dict[str, str]]]:
-    """How many rows are stored and how many not, and the first of these."""
-    stored = failed = 0
-    failures: list[dict[str, str]] = []
-
-    def fail(which: str, message: str) -> None:
-        nonlocal failed
-        failed += 1
-        shown.say(f"not stored: {which}: {message}")
-        if len(failures) < _KEPT_FAILURES:
-            failures.append({"id": which, "message": message})
-
-    while block := list(islice(found.rows, _BLOCK)):
-        good: list[ImportRow] = []
-        for row in block:
-            if row.item is None:
-                fail(row.name, row.error)
-            else:
-                good.append(row)
-        report = client.upsert(name, (row.item for row in good if row.item is not None), space_id=space_id)
-        stored += report.stored
-        for failure in report.failures:
-            fail(good[failure.position].name, failure.message)
-        shown.advance(len(block))
-    return stored, failed, failures

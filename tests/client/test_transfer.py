@@ -17,6 +17,7 @@ import pytest
 
 from tests.support.command_runs import Ran
 from tests.support.fake_encoder import FakeEncoder
+from tests.support.image_files import encode, scene
 from twinlens.client import Client, Collection, ExportedItem, Item, NewItem, TwinlensError, parquet_export
 from twinlens.client.import_source import parquet_source
 
@@ -120,6 +121,34 @@ def test_an_export_that_fails_leaves_what_was_there(
         assert word in refused.err
     assert file.read_bytes() == b"before"
     assert list(tmp_path.iterdir()) == [file]
+
+
+def test_an_import_drops_no_picture_unasked(
+    run: Callable[..., Ran], target: str, client: Client, name: str, tmp_path: Path
+) -> None:
+    ids = ['a "quoted" one', "back\\slash", "50*", "50", "ü/\u00a0", *(f"{i:03d}{'x' * 200}" for i in range(300))]
+    with_picture = {*ids[:3], *ids[4:100]}
+    client.create_collection(name)
+    picture = encode(scene())
+    stored = client.upsert(
+        name, [NewItem(id=i, image=picture) if i in with_picture else NewItem(id=i, caption=i) for i in ids]
+    )
+    assert stored.stored == len(ids)
+    matrix, named = tmp_path / "vectors.npy", tmp_path / "ids.txt"
+    np.save(matrix, rows(len(ids)))
+    named.write_text("\n".join(ids) + "\n")
+    call = ("collections", "import", name, matrix, "--ids", named, "--space", "same", "--server", target)
+    imported = run(*call)
+    assert (imported.code, imported.out) == (
+        0,
+        f"{name}: {len(ids) - len(with_picture)} stored, {len(with_picture)} failed\n",
+    )
+    assert imported.err.count("--replace") == 21  # 20 of them, and how many more
+    assert f"not stored: {len(with_picture) - 20} more: it has a picture" in imported.err
+    assert {item.id for item in client.list_items(name, filter="has_image = true")} == with_picture
+    replaced = run(*call, "--replace")
+    assert (replaced.code, replaced.out) == (0, f"{name}: {len(ids)} stored\n")
+    assert client.count_items(name, "has_image = true") == 0
 
 
 def test_columns_of_other_tables_are_named(
