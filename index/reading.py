@@ -97,7 +97,7 @@ class Reading:
                 raise InvalidArgument("min_score is not a number")
             engine = loaded.engines[check_modality(modality)]
             units = unit_vectors(queries, dimension, what="query")
-            if not exact and not filter:
+            if not exact and not filter.strip():
                 self._state.audit.notice(check_modality(modality), units)
             return live_hits(
                 engine,

@@ -4,7 +4,7 @@ import grpc
 import numpy as np
 import pytest
 
-from tests.server.running import Running, picture
+from tests.server.running import Running, picture, refusal
 from tests.support.fake_encoder import FakeEncoder
 from twinlens.v1 import collection_pb2 as pb
 from twinlens.v1 import content_pb2, search_pb2
@@ -90,6 +90,16 @@ async def test_vectors_of_no_named_space_are_refused(served: Running) -> None:
         await bring(served, pb.NewItem(id="x", image_vector=vector(1.0)), space_id="")
     assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
     assert "space_id" in str(refused.value.details())
+
+
+async def test_all_messages_of_a_stream_are_of_one_space(served: Running) -> None:
+    await served.create()
+    items = [pb.NewItem(id="x", image_vector=vector(1.0))]
+    spaces = (SPACE, "elsewhere")
+    requests = [pb.UpsertItemsRequest(collection="photos", items=items, space_id=space) for space in spaces]
+    code, message = await refusal(served.collections.UpsertItems(iter(requests)))
+    assert code is grpc.StatusCode.INVALID_ARGUMENT
+    assert "same space" in message
 
 
 async def test_a_long_stream_of_vectors_keeps_order_and_the_later_of_equal_ids(served: Running) -> None:

@@ -250,6 +250,9 @@ async def test_the_states_of_indexes_and_generations_are_told(kept: Running) -> 
         assert index.merge_error == ""
     (generation,) = described.generations
     assert (generation.number, generation.active, generation.item_count) == (1, True, described.item_count)
+    for number, status in ((1, grpc.StatusCode.FAILED_PRECONDITION), (2, grpc.StatusCode.INVALID_ARGUMENT)):
+        drop = pb.DropGenerationRequest(collection="photos", generation=number)
+        assert (await refusal(kept.operations.DropGeneration(drop)))[0] is status
     assert described.bytes.database > 0
     assert described.bytes.images > 0
     assert described.bytes.indexes > 0

@@ -81,6 +81,16 @@ async def rest_of(call: Any) -> None:
 CHECK = pb.CheckCollectionRequest(collection="photos")
 
 
+async def test_progress_is_told_as_often_as_somebody_could_read_it(
+    filled: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps = [Progress(step, done, 5000) for step in ("one", "two") for done in range(5001)]
+    monkeypatch.setattr(filled.app.catalog.get("photos"), "check", lambda: (step for step in steps))
+    told = [(reply.progress.step, reply.progress.done) async for reply in filled.operations.CheckCollection(CHECK)]
+    assert {("one", 0), ("one", 5000), ("two", 0), ("two", 5000)} <= set(told)
+    assert len(told) < 1000
+
+
 async def test_one_operation_too_many_is_refused_until_the_caller_of_another_hangs_up(
     filled: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:

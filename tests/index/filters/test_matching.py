@@ -14,6 +14,7 @@ from twinlens.index.collection import Collection
 from twinlens.index.filters import metadata_indexes
 from twinlens.index.filters.matching import _LOGGED, Matching
 from twinlens.index.item import Modality
+from twinlens.index.protocol import Keys
 
 
 def test_a_search_by_filter_sees_every_write_that_returned(collection: Collection) -> None:
@@ -114,6 +115,53 @@ def test_who_is_too_far_behind_asks_about_every_item_again() -> None:
         matching.note(range(_LOGGED // 2))
     assert matching._known_from > 0
     assert matching._logged <= _LOGGED
+
+
+def test_an_answer_from_before_what_is_logged_is_not_brought_up_to_date_but_made_anew(
+    collection: Collection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("twinlens.index.filters.matching._LOGGED", 2)
+    fill(collection, 4)
+    assert sorted(search(collection, "odd = true")) == ["001", "003"]
+    for late in ("late 1", "late 2", "late 3"):
+        collection.upsert([new_item(late, metadata={"odd": True})], space_id=SPACE)
+    assert sorted(search(collection, "odd = true")) == ["001", "003", "late 1", "late 2", "late 3"]
+
+
+def test_the_filters_used_last_are_remembered(collection: Collection, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("twinlens.index.filters.matching._REMEMBERED", 2)
+    fill(collection, 4)
+    for text in ("n = 1", "n = 2", "n = 1", "n = 3"):
+        search(collection, text)
+    answers = collection._state.matching._answers.values()
+    assert [answer.keys.tolist() for answer in answers] == [[2], [4]]
+
+
+def test_a_hit_that_stops_matching_while_it_is_searched_is_none(
+    collection: Collection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(collection, 4)
+    real = collection._filtering.among
+
+    def matching_then_changed(text: str) -> Keys | None:
+        keys = real(text)
+        collection.upsert([new_item("001", metadata={"odd": False})], space_id=SPACE)
+        return keys
+
+    monkeypatch.setattr(collection._filtering, "among", matching_then_changed)
+    assert search(collection, "odd = true") == ["003"]
+
+
+def test_only_searches_of_all_and_with_the_index_tell_how_well_it_finds(
+    collection: Collection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(collection, 4)
+    noticed: list[Modality] = []
+    monkeypatch.setattr(collection._state.audit, "notice", lambda modality, _: noticed.append(modality))
+    query = axis(0)[np.newaxis]
+    for options in ({"filter": "odd = true"}, {"exact": True}, {"filter": " "}, {}):
+        collection.search(query, modality=Modality.IMAGE, top_k=1, space_id=SPACE, **options)  # type: ignore[arg-type]
+    assert noticed == [Modality.IMAGE] * 2
 
 
 def test_an_answer_that_is_too_large_to_be_remembered_pushes_out_no_other(

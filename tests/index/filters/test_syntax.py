@@ -160,6 +160,7 @@ def test_texts_of_the_item_take_any_word_as_text() -> None:
         (".".join("k" * 25) + " = 1", 1, "at most 24 deep"),
         ("a" * MAX_CHARACTERS + "b = 1", MAX_CHARACTERS + 1, f"at most {MAX_CHARACTERS} are allowed"),
         ("(" * (MAX_DEPTH + 1) + "a = 1" + ")" * (MAX_DEPTH + 1), MAX_DEPTH + 1, "nested more than"),
+        ("(a = 1 OR NOT " * 13 + "a = 1" + ")" * 13, 1, "AND, OR and NOT are nested 26 deep"),
         (" OR ".join(["a = 1"] * (MAX_PARTS // 2 + 1)), 1, f"at most {MAX_PARTS} are allowed"),
     ],
 )
