@@ -98,6 +98,17 @@ def test_export_brings_only_items_that_match(client: Any, filled: str) -> None:
     assert [each.item.id for each in exported] == ["000", "001", "297", "298", "299"]
 
 
+def test_groups_of_duplicates_are_whole_however_many_messages_they_take(
+    client: Any, empty: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("twinlens.server.services.collection_operations._IDS_A_MESSAGE", 2)
+    twins = [("a", 0), ("b", 0), ("c", 0), ("d", 0), ("e", 0), ("x", 1), ("y", 1)]
+    items = [NewItem(id=item_id, image_vector=rows(2)[row]) for item_id, row in twins]
+    client.upsert(empty, items, space_id=SPACE)
+    groups = [group.ids for group in client.find_duplicates(empty, threshold=0.99)]
+    assert groups == [("a", "b", "c", "d", "e"), ("x", "y")]
+
+
 def test_paths_into_metadata_are_indexed_and_no_longer(client: Any, filled: str) -> None:
     assert client.create_metadata_index(filled, "n").id == filled
     assert client.create_metadata_index(filled, "n").id == filled
