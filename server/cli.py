@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -13,7 +14,9 @@ import typer
 from twinlens.printable import printable
 
 if TYPE_CHECKING:
-    from twinlens.server.core.reindex import Progress
+    from twinlens.server.core.reindex import Progress, Unembeddable
+
+_NAMED = 20  # items of a collection that lack a vector for the same reason
 
 
 def serve(
@@ -115,8 +118,7 @@ def reindex(
             report = reindex_folder(local, bundle_folder(bundle), settings, show, drop_old=drop_old)
     except (StartError, SettingsError) as error:
         raise click.ClickException(str(error)) from None
-    for entry in report.unembeddable:
-        click.echo(printable(f"{entry.collection}/{entry.id}: not embedded: {entry.reason}"), err=True)
+    _say_unembeddable(report.unembeddable)
     for name, reason in report.damaged.items():
         click.echo(printable(f"{name}: not moved: {reason}"), err=True)
     if json_output:
@@ -126,6 +128,19 @@ def reindex(
     else:
         dropped = f"; {report.dropped} older generations dropped" if drop_old else ""
         click.echo(printable(f"{report.items} items of {report.collections} collections moved to {bundle}{dropped}"))
+
+
+def _say_unembeddable(entries: Sequence[Unembeddable]) -> None:
+    """Names items; of many of a collection that failed for one reason the first, and how many there are."""
+    times: Counter[tuple[str, str]] = Counter()
+    for entry in entries:
+        same = (entry.collection, entry.reason)
+        times[same] += 1
+        if times[same] <= _NAMED:
+            click.echo(printable(f"{entry.collection}/{entry.id}: not embedded: {entry.reason}"), err=True)
+    for (collection, reason), count in times.items():
+        if count > _NAMED:
+            click.echo(printable(f"{collection}: {count - _NAMED:,} more not embedded: {reason}"), err=True)
 
 
 @contextmanager

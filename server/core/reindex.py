@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,6 +21,9 @@ from twinlens.server.core.errors import Reason
 from twinlens.server.core.lanes import Priority
 
 _GROUP = 64
+
+# Items whose vectors of a kind cannot have been embedded: they were brought along.
+_WITHOUT_ORIGINAL = {Modality.IMAGE: "has_image = false", Modality.TEXT: "NOT caption:*"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,18 +107,38 @@ async def _fill(
     unembeddable: list[Unembeddable],
 ) -> int:
     total = (await app.io.submit(Priority.BULK, collection.stats)).items
+    brought = await app.io.submit(Priority.BULK, _brought, collection)
     embedded = 0
     progress(Progress(collection.id, embedded, total))
     while items := await app.io.submit(Priority.BULK, collection.missing, generation, limit=_GROUP):
-        vectors = await _embed(app, collection, items, unembeddable)
+        vectors = await _embed(app, collection, items, brought, unembeddable)
         await app.io.submit(Priority.BULK, collection.write_vectors, generation, vectors)
         embedded += len(items)
         progress(Progress(collection.id, embedded, total))
     return embedded
 
 
+def _brought(collection: CollectionLike) -> Mapping[str, Modality]:
+    """Items with a vector that no encoder can make again, and of which kind, of two kinds the first."""
+    stats = collection.stats()
+    found: dict[str, Modality] = {}
+    for modality, count in ((Modality.IMAGE, stats.image_vectors), (Modality.TEXT, stats.text_vectors)):
+        if not count:
+            continue
+        with suppress(CorruptCollection):  # a damaged old vector must not stop the move that would be its cure
+            for page in collection.export([modality], filter=_WITHOUT_ORIGINAL[modality]).pages:
+                for item, vectors in zip(page.items, page.vectors, strict=True):
+                    if vectors:
+                        found.setdefault(item.id, modality)
+    return found
+
+
 async def _embed(
-    app: Application, collection: CollectionLike, items: Sequence[Item], unembeddable: list[Unembeddable]
+    app: Application,
+    collection: CollectionLike,
+    items: Sequence[Item],
+    brought: Mapping[str, Modality],
+    unembeddable: list[Unembeddable],
 ) -> Mapping[str, Mapping[Modality, NDArray[np.float32]]]:
     """Vectors by item; an item that cannot be embedded gets none, which is written too, so that it counts as done."""
     inputs: list[Input] = []
@@ -142,13 +166,20 @@ async def _embed(
                 raise StartError(msg)
             reasons[item.id] = outcome.failure.message
     for item in items:
-        if not vectors[item.id]:
+        if item.id in brought:
+            reasons.setdefault(item.id, _brought_along(brought[item.id]))
+        elif not vectors[item.id]:
             reasons.setdefault(item.id, _nothing_to_embed(item))
     unembeddable += [Unembeddable(collection.id, item.id, reasons[item.id]) for item in items if item.id in reasons]
     return vectors
 
 
+def _brought_along(modality: Modality) -> str:
+    what = "picture" if modality is Modality.IMAGE else "caption"
+    return f"the vector of its {what} came without the {what}: store it again with one of the new model"
+
+
 def _nothing_to_embed(item: Item) -> str:
     if item.has_image or item.caption:
         return "the model has no tower for it"
-    return "it has neither picture nor caption: store it again with a vector of the new model"
+    return "it has neither picture nor caption"

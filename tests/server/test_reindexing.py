@@ -121,6 +121,26 @@ async def test_a_lost_original_stops_nothing_and_is_named(data: Path, tmp_path: 
         assert reply.results[0].hits[0].item.id == "both"
 
 
+async def test_vectors_that_no_encoder_can_make_again_are_named(data: Path, tmp_path: Path) -> None:
+    vector = content_pb2.Vector(values=[1.0] + [0.0] * (OLD.manifest.dimension - 1))
+    new_item = collection_pb2.NewItem
+    async with run_server(data, OLD) as served:
+        await served.fill_with_colours()
+        brought = [
+            new_item(id="picture", image_vector=vector, caption="a caption of its own"),
+            new_item(id="caption", text_vector=vector),
+            new_item(id="both", image_vector=vector, text_vector=vector),
+            new_item(id="embeddable", text_vector=vector, caption="words"),
+        ]
+        request = collection_pb2.UpsertItemsRequest(collection="photos", items=brought, space_id=OLD.manifest.space_id)
+        assert (await served.collections.UpsertItems(iter([request]))).stored_count == 4
+    report = await _reindex(data, tmp_path / "new", FakeEncoder(seed=1), [])
+    reasons = {entry.id: entry.reason for entry in report.unembeddable}
+    assert set(reasons) == {"picture", "caption", "both"}
+    assert "the vector of its picture came without the picture" in reasons["picture"]
+    assert "the vector of its caption came without the caption" in reasons["caption"]
+
+
 async def test_a_damaged_collection_is_named_and_the_others_move(data: Path, tmp_path: Path) -> None:
     await fill(data, captions=3)
     (data / "collections/photos/collection.db").write_bytes(b"nothing of use" * 1000)
