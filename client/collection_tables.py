@@ -15,7 +15,7 @@ _UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB")
 
 
 def collection_table(title: str, collections: Sequence[Collection], model: ModelInfo) -> Table:
-    """One row a collection: its counts, its index and its space.
+    """One row a collection: its counts, its size and its space; `collection_details` tells the rest.
 
     Args:
         title: Heading of the table.
@@ -23,28 +23,53 @@ def collection_table(title: str, collections: Sequence[Collection], model: Model
         model: The one it serves: a space that is this model's is told by its name, too.
     """
     table = new_table(title)
-    counts = ("items", "pictures", "captions", "dimension", "on disk")
-    for name in ("id", *counts[:4], "index", "on disk", "space", "computed by", "created"):
-        table.add_column(name, justify="right" if name in counts else "left")
+    numbers = ("items", "pictures", "captions", "on disk")
+    for name in ("id", *numbers[:3], "index", "on disk", "space"):
+        table.add_column(name, justify="right" if name in numbers else "left", overflow="fold")
     damaged = [each for each in collections if each.damage]
     for each in collections:
         if each.damage:
-            table.add_row(plain(each.id), *[""] * 4, "damaged", *[""] * 4)
+            table.add_row(plain(each.id), *[""] * 3, "damaged", *[""] * 2)
             continue
-        numbers = (each.item_count, each.image_vector_count, each.text_vector_count, each.dimension)
-        size = each.bytes.database + each.bytes.indexes + each.bytes.images
+        counts = (each.item_count, each.image_vector_count, each.text_vector_count)
         table.add_row(
             plain(each.id),
-            *(f"{number:,}" for number in numbers),
+            *(f"{count:,}" for count in counts),
             each.index_kind,
-            size_of(size) if size else "",
+            _size_on_disk(each),
             plain(_space(each.space_id, model)),
-            plain("; ".join(each.variants)),
-            _time(each.create_time),
         )
     if damaged:
         table.caption = plain("\n".join(f"{each.id}: {each.damage}" for each in damaged))
         table.caption_justify = "left"
+    return table
+
+
+def collection_details(collection: Collection, model: ModelInfo) -> Table:
+    """What there is to say of one collection as a whole, a line each; its indexes and generations have their tables.
+
+    Args:
+        collection: The collection.
+        model: The one that is served: a space that is this model's is told by its name, too.
+    """
+    table = new_table(f"Collection {collection.id}")
+    table.show_header = False
+    table.add_column(no_wrap=True)
+    table.add_column(overflow="fold")
+    table.add_row("items", f"{collection.item_count:,}")
+    vectors = f"{collection.image_vector_count:,} of pictures, {collection.text_vector_count:,} of captions"
+    table.add_row("vectors", f"{vectors}; {collection.dimension:,} dimensions")
+    table.add_row("space", plain(_space(collection.space_id, model)))
+    if collection.variants:
+        table.add_row("computed by", plain("; ".join(collection.variants)))
+    sizes = collection.bytes
+    parts = (("database", sizes.database), ("indexes", sizes.indexes), ("pictures", sizes.images))
+    split = ", ".join(f"{name} {size_of(size)}" for name, size in parts if size)
+    if split:
+        table.add_row("on disk", f"{_size_on_disk(collection)}: {split}")
+    if sizes.memory:
+        table.add_row("in memory", size_of(sizes.memory))
+    table.add_row("created", _time(collection.create_time))
     return table
 
 
@@ -55,7 +80,8 @@ def index_table(collection: Collection) -> Table:
     for name in ("of", "kind", *numbers, "last merge"):
         table.add_column(name, justify="right" if name in numbers else "left")
     for each in collection.indexes:
-        recall = "" if each.recall is None else f"{each.recall:.3f} ({each.recall_query_count:,} queries)"
+        queries = "query" if each.recall_query_count == 1 else "queries"
+        recall = "" if each.recall is None else f"{each.recall:.3f} ({each.recall_query_count:,} {queries})"
         merged = "" if each.merge_time is None else f"{_time(each.merge_time)}, {each.merge_s:.1f} s"
         state = "merging" if each.merging else f"failed: {each.merge_error}" if each.merge_error else ""
         table.add_row(
@@ -110,6 +136,11 @@ def size_of(count_bytes: int) -> str:
     while size >= 1024 and unit < len(_UNITS) - 1:
         size, unit = size / 1024, unit + 1
     return f"{size:,.1f} {_UNITS[unit]}" if unit else f"{count_bytes:,} bytes"
+
+
+def _size_on_disk(collection: Collection) -> str:
+    size = collection.bytes.database + collection.bytes.indexes + collection.bytes.images
+    return size_of(size) if size else ""
 
 
 def _space(space_id: str, model: ModelInfo) -> str:

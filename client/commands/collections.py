@@ -10,7 +10,7 @@ from typing import Annotated, cast
 import typer
 
 from twinlens.client.client import Client
-from twinlens.client.collection_tables import collection_table, generation_table, index_table
+from twinlens.client.collection_tables import collection_details, collection_table, generation_table, index_table
 from twinlens.client.collection_types import IndexKind
 from twinlens.client.commands.filter_errors import pointing_into
 from twinlens.client.commands.options import AsJson, Bundle, Filter, Kind, Local, Name, Server
@@ -52,7 +52,7 @@ def show(
     if as_json:
         print_json(found)
     else:
-        print_table(collection_table(f"Collection {name}", [found], model))
+        print_table(collection_details(found, model))
         print_table(index_table(found))
         if len(found.generations) > 1:
             print_table(generation_table(found, model))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
@@ -12,7 +13,8 @@ from rich.console import Console
 
 from tests.support.pictures import COLOURS, solid
 from twinlens.client import Classification, Collection, Hit, ItemError, LabelScore, ModelInfo
-from twinlens.client.collection_tables import collection_table
+from twinlens.client.collection_tables import collection_details, collection_table
+from twinlens.client.collection_types import CollectionBytes
 from twinlens.client.contact_sheet import contact_sheet
 from twinlens.client.progress import progress
 from twinlens.client.tables import count_table, hit_table, label_table
@@ -144,11 +146,32 @@ def test_progress_on_a_terminal_is_a_bar_that_learns_the_total(monkeypatch: pyte
     assert counted == [7]
 
 
-def test_a_table_of_collections_shows_what_computed_their_vectors() -> None:
+def test_the_details_of_a_collection_say_what_computed_its_vectors_and_what_it_takes() -> None:
     variants = ("image int8 on cpu", "image fp32 on cpu")
-    made = Collection("photos", "s" * 64, 8, 3, 2, 1, datetime(2026, 1, 1, tzinfo=UTC), variants)
+    sizes = CollectionBytes(database=3 * 2**20, images=2**20, memory=2**10)
+    made = Collection("photos", "s" * 64, 8, 3000, 2, 1, datetime(2026, 1, 1, tzinfo=UTC), variants)
+    made = replace(made, bytes=sizes)
     model = ModelInfo("tiny", "1", "s" * 64, 8, has_image_tower=True, has_text_tower=True)
-    assert "image int8 on cpu; image fp32 on cpu" in shown(collection_table("T", [made], model), width=200)
+    lines = [" ".join(line.split()) for line in shown(collection_details(made, model), width=80).splitlines()]
+    assert [line for line in lines if line] == [
+        "Collection photos",
+        "items 3,000",
+        "vectors 2 of pictures, 1 of captions; 8 dimensions",
+        "space ssssssssssss (tiny/1)",
+        "computed by image int8 on cpu; image fp32 on cpu",
+        "on disk 4.0 MiB: database 3.0 MiB, pictures 1.0 MiB",
+        "in memory 1.0 KiB",
+        "created 2026-01-01 00:00 UTC",
+    ]
+
+
+def test_a_table_of_collections_needs_a_line_for_each_on_an_ordinary_terminal() -> None:
+    made = Collection("photos-of-2024", "s" * 64, 8, 123_456, 123_456, 1000, datetime(2026, 1, 1, tzinfo=UTC))
+    made = replace(made, bytes=CollectionBytes(database=1000 * 2**20), index_kind="ivf_flat")
+    model = ModelInfo("starter", "1", "s" * 64, 8, has_image_tower=True, has_text_tower=True)
+    text = shown(collection_table("T", [made], model), width=100)
+    assert len([line for line in text.splitlines() if line.strip()]) == 4, "title, names, rule and one row"
+    assert f"{'s' * 12} (starter/1)" in text
 
 
 def test_a_table_of_collections_names_the_model_whose_space_it_is() -> None:
@@ -159,3 +182,14 @@ def test_a_table_of_collections_names_the_model_whose_space_it_is() -> None:
     assert "Collection a" in text
     assert f"{'a' * 12} (tiny/1)" in text
     assert f"{'b' * 12} (" not in text
+
+
+def test_a_damaged_collection_is_listed_with_what_is_wrong_and_without_numbers() -> None:
+    created = datetime(1970, 1, 1, tzinfo=UTC)
+    model = ModelInfo("m", "1", "s" * 64, 8, True, True)
+    sound = Collection("a", "s" * 64, 8, 3, 2, 1, created)
+    damaged = Collection("b", "", 0, 0, 0, 0, created, damage="collection b: its [red] database is damaged")
+    text = shown(collection_table("T", [sound, damaged], model), width=200)
+    (row,) = [line.split() for line in text.splitlines() if line.split()[:1] == ["b"]]
+    assert row == ["b", "damaged"]
+    assert "b: collection b: its [red] database is damaged" in text
