@@ -1,10 +1,11 @@
-"""The commands on whole collections: merge, check, duplicates, generations, index, backup, restore, backups."""
+"""The commands on whole collections."""
 
 from __future__ import annotations
 
 import itertools
 import json
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -151,3 +152,13 @@ def test_a_damaged_collection_can_be_deleted(
 def test_pictures_and_brought_vectors_live_side_by_side(client: Client, filled: str) -> None:
     assert client.upsert(filled, [NewItem(id="red", image=solid("red"))]).stored == 1
     assert client.search(filled, text="red", top_k=1)[0].id == "red"
+
+
+def test_an_export_across_a_move_to_another_model_is_refused(
+    run: Callable[..., Ran], target: str, filled: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = Client.get_collection
+    monkeypatch.setattr(Client, "get_collection", lambda *args: replace(before(*args), space_id="the one before"))
+    refused = run("collections", "export", filled, tmp_path / "all.parquet", "--server", target)
+    assert (refused.code, "export it again" in refused.err) == (1, True)
+    assert list(tmp_path.iterdir()) == []
