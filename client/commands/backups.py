@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -16,6 +18,15 @@ _PLACE = (
     "a folder or an address on object storage (s3://…). Goes with --local; a server has its own (TWINLENS_BACKUPS)."
 )
 From = Annotated[str | None, typer.Option("--from", metavar="PLACE", help=f"Where backups are kept: {_PLACE}")]
+
+
+_VARIABLE = "TWINLENS_BACKUPS"
+
+
+def _check_place(local: Path | None, given: str | None, option: str) -> None:
+    """Where no server runs that has a place of its own, one must be named."""
+    if local is not None and given is None and not os.environ.get(_VARIABLE):
+        raise typer.BadParameter(f"say where backups are kept: {option} PLACE, or {_VARIABLE}")
 
 
 def backup(
@@ -33,6 +44,7 @@ def backup(
 
     Pictures that another backup at that place holds already are not copied again. An interrupted backup is none.
     """
+    _check_place(local, to, "--to")
     with connect(server, local, bundle, backups=to) as client, step_progress() as shown:
         made = client.backup_collection(name, backup_id, progress=shown)
     if as_json:
@@ -60,6 +72,7 @@ def restore(
     as_json: AsJson = False,
 ) -> None:
     """Make a collection of a backup. All of it is verified before the collection appears."""
+    _check_place(local, from_, "--from")
     with connect(server, local, bundle, create=True, backups=from_) as client, step_progress() as shown:
         made = client.restore_collection(backup_id, collection=name, replace=replace, progress=shown)
     if as_json:
@@ -77,6 +90,7 @@ def backups(
     as_json: AsJson = False,
 ) -> None:
     """List the complete backups there are."""
+    _check_place(local, from_, "--from")
     with connect(server, local, bundle, backups=from_) as client:
         found = client.list_backups(collection=name)
     if as_json:

@@ -101,6 +101,18 @@ def test_a_server_that_keeps_no_backups_says_so(run: Callable[..., Ran], target:
     assert run("collections", "backup", filled, "--to", "somewhere", "--server", target).code == 2
 
 
+def test_without_a_server_a_place_for_backups_must_be_named(
+    run: Callable[..., Ran], local: tuple[object, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("TWINLENS_BACKUPS", raising=False)
+    for arguments, option in ((("backup", "photos"), "--to"), (("restore", "one"), "--from"), (("backups",), "--from")):
+        refused = run("collections", *arguments, *local)
+        assert (refused.code, f"{option} PLACE" in refused.err) == (2, True)
+    monkeypatch.setenv("TWINLENS_BACKUPS", str(tmp_path / "backups"))
+    (tmp_path / "data").mkdir()
+    assert run("collections", "backups", *local).out == "no backups\n"
+
+
 def test_a_folder_is_backed_up_damaged_checked_and_restored(
     run: Callable[..., Ran], local: tuple[object, ...], pictures: Path, tmp_path: Path
 ) -> None:
