@@ -27,7 +27,7 @@ CODES: dict[type[errors.CollectionError], Code] = {
     errors.NotOffered: Code.UNIMPLEMENTED,
 }
 # A full disk, say, or a file that is rebuilt by itself: the log has more to say than a caller may read.
-UNTOLD = {errors.CollectionError, errors.DamagedSegment, errors.Abandoned}
+UNTOLD: set[type[errors.CollectionError]] = {errors.CollectionError, errors.DamagedSegment, errors.Abandoned}
 
 
 def test_every_error_of_collections_has_a_code_on_purpose() -> None:
