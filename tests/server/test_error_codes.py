@@ -42,7 +42,7 @@ def test_what_a_caller_can_mend_is_told_as_it_is(kind: type[errors.CollectionErr
     assert (told.code, told.message) == (code, "what is wrong")
 
 
-@pytest.mark.parametrize("kind", sorted(UNTOLD, key=lambda kind: kind.__name__))
+@pytest.mark.parametrize("kind", sorted(UNTOLD, key=str))
 def test_what_he_cannot_mend_names_no_files(kind: type[errors.CollectionError]) -> None:
     told = as_service_error(kind("cannot write /srv/data"))
     assert told is not None

@@ -160,7 +160,7 @@ def test_only_searches_of_all_and_with_the_index_tell_how_well_it_finds(
     monkeypatch.setattr(collection._state.audit, "notice", lambda modality, _: noticed.append(modality))
     query = axis(0)[np.newaxis]
     for options in ({"filter": "odd = true"}, {"exact": True}, {"filter": " "}, {}):
-        collection.search(query, modality=Modality.IMAGE, top_k=1, space_id=SPACE, **options)  # type: ignore[arg-type]
+        collection.search(query, modality=Modality.IMAGE, top_k=1, space_id=SPACE, **options)
     assert noticed == [Modality.IMAGE] * 2
 
 
