@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import io
+import logging
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
+from twinlens.index.errors import CollectionNotFound, CorruptCollection
 from twinlens.index.item import Modality
 from twinlens.server.core.call import Call
 from twinlens.server.core.engine import Input, Picture, Text
@@ -15,6 +18,10 @@ from twinlens.server.core.lanes import Priority
 
 if TYPE_CHECKING:
     from twinlens.server.core.app import Application
+
+log = logging.getLogger(__name__)
+
+_TRIED = 16  # collections, until one is whole
 
 
 def canary_picture() -> bytes:
@@ -49,14 +56,21 @@ async def fly(app: Application, picture: bytes, timeout_s: float) -> None:
                 reason = outcome.failure.message if outcome.failure else "no vector"
                 msg = f"the canary did not come through the encoder: {reason}"
                 raise RuntimeError(msg)
-        collections = await app.io.submit(call.priority, app.catalog.list, limit=1)
-        if collections and collections[0].space_id == engine.manifest.space_id:
-            vectors = np.stack([np.asarray(outcome.vector) for outcome in outcomes])
+        await _ask_index(app, np.stack([np.asarray(outcome.vector) for outcome in outcomes]), call)
+
+
+async def _ask_index(app: Application, vectors: NDArray[np.float32], call: Call) -> None:
+    """Searches the first collection that is whole: one that is damaged must not stop the others."""
+    space_id = app.engine.manifest.space_id
+    modality = Modality.IMAGE if app.engine.has_image_tower else Modality.TEXT
+    for collection in await app.io.submit(call.priority, app.catalog.list, limit=_TRIED):
+        if collection.space_id != space_id:
+            continue
+        try:
             await app.io.submit(
-                call.priority,
-                collections[0].search,
-                vectors,
-                modality=Modality.IMAGE if engine.has_image_tower else Modality.TEXT,
-                top_k=1,
-                space_id=engine.manifest.space_id,
+                call.priority, collection.search, vectors, modality=modality, top_k=1, space_id=space_id
             )
+        except (CorruptCollection, CollectionNotFound) as error:  # the latter: deleted meanwhile
+            log.warning("%s", error)
+        else:
+            return

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import json
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import grpc
@@ -82,6 +84,20 @@ async def test_health_follows_the_index(served: Running, monkeypatch: pytest.Mon
 
     monkeypatch.setattr(collection, "search", explode)
     assert not await served.server.health.check()
+
+
+async def test_a_damaged_item_turns_neither_health_red_nor_a_server_away(
+    data: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with run_server(data, WatchedEncoder()) as served:
+        await served.fill_with_colours()
+    with closing(sqlite3.connect(data / "collections/photos/collection.db", isolation_level=None)) as database:
+        database.execute("UPDATE items SET caption = 'flipped'")
+    async with run_server(data, WatchedEncoder()) as served:
+        assert await health(served) == SERVING
+        assert any("collection photos: the row of item" in record.message for record in caplog.records)
+        await served.create("whole")
+        assert await served.server.health.check()
 
 
 async def test_a_stuck_encoder_turns_health_red(data: Path) -> None:
