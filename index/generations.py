@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -167,11 +168,12 @@ def delete_generation(connection: sqlite3.Connection, number: int) -> None:
     connection.execute("DELETE FROM generations WHERE number = ?", (number,))
 
 
-def count_missing(connection: sqlite3.Connection, number: int) -> int:
-    """How many items a generation has not dealt with."""
+def count_missing(connection: sqlite3.Connection, number: int, keys: Sequence[int] | None = None) -> int:
+    """How many items, or how many of those with these keys, a generation has not dealt with."""
+    among = "" if keys is None else "key IN (SELECT value FROM json_each(?)) AND"
     row = connection.execute(
-        "SELECT count(*) FROM items"
-        " WHERE NOT EXISTS (SELECT 1 FROM embedded WHERE item = items.key AND generation = ?)",
-        (number,),
+        f"SELECT count(*) FROM items WHERE {among}"  # noqa: S608 - constants
+        " NOT EXISTS (SELECT 1 FROM embedded WHERE item = items.key AND generation = ?)",
+        (number,) if keys is None else (json.dumps(keys), number),
     ).fetchone()
     return int(row[0])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from numpy.typing import NDArray
@@ -18,6 +18,7 @@ from twinlens.index.prepare import prepare_vectors
 from twinlens.index.state import CollectionState
 from twinlens.index.tree.build_beside import built_segments
 from twinlens.index.tree.changes import note_changes
+from twinlens.index.tree.open_beside import opened_beside
 from twinlens.index.tree.segment_rows import forget_others
 from twinlens.index.tree.tidy import discard_folder
 
@@ -31,7 +32,8 @@ class Refill:
     def __init__(self, state: CollectionState) -> None:
         self._state = state
         self._activating = threading.Lock()
-        self._fills: dict[int, Fill] = {}  # guarded by state.writing
+        self._filling = threading.Lock()  # taken before state.writing
+        self._fills: dict[int, Fill] = {}  # guarded by _filling
 
     def begin(self, *, space_id: str, dimension: int) -> int:
         """As `Collection.begin_generation`."""
@@ -52,7 +54,7 @@ class Refill:
         """As `Collection.missing`."""
         check_limit(limit)
         name = self._state.name
-        with self._state.use(), self._state.writing, self._state.database.read() as connection:
+        with self._state.use(), self._filling, self._state.database.read() as connection:
             generations.find_generation(connection, generation, name)
             fill = self._fills.setdefault(generation, Fill())
             found = store.missing_items(connection, generation, range(fill.first, _ALL_KEYS), limit, name)
@@ -65,7 +67,7 @@ class Refill:
 
     def write(self, generation: int, vectors: Mapping[str, Mapping[Modality, NDArray[Any]]]) -> None:
         """As `Collection.write_vectors`."""
-        with self._state.use(), self._state.writing:
+        with self._state.use(), self._filling, self._state.writing:
             loaded = self._state.current_while_writing()
             with self._state.database.write() as connection:
                 target = generations.find_generation(connection, generation, self._state.name)
@@ -92,17 +94,20 @@ class Refill:
             if state.current().generation.number == generation:
                 return
             target = self._complete(generation)
-            with built_segments(state, target), state.writing:
-                before = state.current_while_writing()
+            with built_segments(state, target), opened_beside(state, target) as opened:
+                opened.catch_up()
                 self._complete(generation)  # items may have come meanwhile
-                loaded = state.load(target)
-                with state.database.write() as connection:
-                    generations.set_active(connection, generation)
-                    forget_others(connection, generation)
-                state.switch(loaded)
-                self._fills.pop(generation, None)
+                with state.writing:
+                    before = state.current_while_writing()
+                    loaded, changed = opened.finish()
+                    self._complete(generation, changed)
+                    with state.database.write() as connection:
+                        generations.set_active(connection, generation)
+                        forget_others(connection, generation)
+                    state.switch(loaded)
             for tree in before.trees.values():
                 discard_folder(state.segments, tree.token)
+            self._forget_fill(generation)
 
     def drop(self, generation: int) -> None:
         """As `Collection.drop_generation`."""
@@ -117,16 +122,19 @@ class Refill:
             for first in range(0, last + 1, _DROPPED_AT_ONCE):
                 with state.writing, state.database.write() as connection:
                     generations.empty_generation(connection, generation, range(first, first + _DROPPED_AT_ONCE))
-            with state.writing:
-                with state.database.write() as connection:
-                    generations.delete_generation(connection, generation)
-                self._fills.pop(generation, None)
+            with state.writing, state.database.write() as connection:
+                generations.delete_generation(connection, generation)
+            self._forget_fill(generation)
 
-    def _complete(self, generation: int) -> Generation:
-        """The generation of that number, which must not miss items."""
+    def _forget_fill(self, generation: int) -> None:
+        with self._filling:
+            self._fills.pop(generation, None)
+
+    def _complete(self, generation: int, keys: Sequence[int] | None = None) -> Generation:
+        """The generation of that number, which must not miss items, or not those with these keys."""
         with self._state.database.read() as connection:
             target = generations.find_generation(connection, generation, self._state.name)
-            missing = generations.count_missing(connection, generation)
+            missing = generations.count_missing(connection, generation, keys)
         if missing:
             raise InvalidArgument(f"generation {generation} of {self._state.name} still misses {missing} items")
         return target

@@ -1,21 +1,32 @@
-"""Bringing a view from what its segment has seen to what is committed."""
+"""Bringing what holds vectors from what it has seen to what is committed."""
 
 from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
 from twinlens.index.errors import MergeStopped
 from twinlens.index.generations import Generation
 from twinlens.index.item import Modality
+from twinlens.index.protocol import Keys, Vectors
 from twinlens.index.tree.changes import changed_since, newest_change
 from twinlens.index.tree.source import of_keys
-from twinlens.index.tree.view import View
 
 _AT_ONCE = 2048
+
+
+class Follower(Protocol):
+    """What holds vectors by their keys."""
+
+    def upsert(self, keys: Keys, vectors: Vectors) -> None:
+        """Adds or replaces vectors."""
+
+    def delete(self, keys: Keys) -> None:
+        """Removes what is there of these keys."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +39,7 @@ class Step:
 
 def catch_up(
     connection: sqlite3.Connection,
-    view: View,
+    follower: Follower,
     generation: Generation,
     modality: Modality,
     through: int,
@@ -36,14 +47,14 @@ def catch_up(
     *,
     stop: Callable[[], bool] = lambda: False,
 ) -> Step:
-    """Takes over the present vectors of all items changed after `through`; nobody else may change the view.
+    """Takes over the present vectors of all items changed after `through`; nobody else may change the follower.
 
     Args:
         connection: Inside a transaction, so that all is of one moment.
-        view: What to change.
+        follower: What to change.
         generation: Whose vectors.
         modality: Which of them.
-        through: Number of the last change that the view has seen.
+        through: Number of the last change that the follower has seen.
         name: What to call the collection in an error.
         stop: Asked often; True ends it.
 
@@ -59,8 +70,7 @@ def catch_up(
         changed = items[start : start + _AT_ONCE]
         keys, vectors = of_keys(connection, generation, modality, changed, name)
         if len(keys):
-            view.delta.upsert(keys, vectors)
+            follower.upsert(keys, vectors)
         if len(keys) < len(changed):
-            view.delta.delete(np.setdiff1d(np.array(changed, dtype=np.int64), keys))
-    view.hide(np.array(items, dtype=np.int64))
+            follower.delete(np.setdiff1d(np.array(changed, dtype=np.int64), keys))
     return Step(newest, entries)

@@ -22,6 +22,12 @@ def note_changes(connection: sqlite3.Connection, keys: Iterable[int], generation
     )
 
 
+def is_logged(connection: sqlite3.Connection, generation: int) -> bool:
+    """Whether there is an entry for every change of vectors of this generation: it has a segment, or will have one."""
+    found = connection.execute("SELECT 1 FROM segments WHERE generation = ? LIMIT 1", (generation,)).fetchone()
+    return found is not None
+
+
 def newest_change(connection: sqlite3.Connection) -> int:
     """The number of the last entry there ever was; 0 before the first."""
     row = connection.execute("SELECT seq FROM sqlite_sequence WHERE name = 'changes'").fetchone()

@@ -83,16 +83,14 @@ class TreeIndex:
         """
         with self._changing:
             view = self._open()
-            view.delta.upsert(keys, vectors)
-            view.hide(keys)
+            view.upsert(keys, vectors)
             self._note(view, len(keys))
 
     def delete(self, keys: Keys) -> None:
         """Removes keys; unknown ones are ignored."""
         with self._changing:
             view = self._open()
-            view.hide(keys)
-            view.delta.delete(keys)
+            view.delete(keys)
             self._note(view, len(keys))
 
     def search(

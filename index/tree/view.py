@@ -46,8 +46,18 @@ class View:
         """How many rows main has, hidden ones included."""
         return 0 if self.main is None else len(self.main.keys)
 
-    def hide(self, keys: Keys) -> None:
-        """Lets the merged vectors of these keys not be found any more. One caller at a time."""
+    def upsert(self, keys: Keys, vectors: Vectors) -> None:
+        """Adds vectors or replaces those of keys already there. One caller at a time, as for `delete`."""
+        self.delta.upsert(keys, vectors)
+        self._hide(keys)
+
+    def delete(self, keys: Keys) -> None:
+        """Removes keys; unknown ones are ignored."""
+        self._hide(keys)
+        self.delta.delete(keys)
+
+    def _hide(self, keys: Keys) -> None:
+        """Lets the merged vectors of these keys not be found any more."""
         if self.main is None or len(keys) == 0:
             return
         rows = np.unique(_rows_of(keys, self.main.keys))

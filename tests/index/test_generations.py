@@ -3,16 +3,19 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from tests.support.items import SPACE, axis, new_item
 from twinlens.index import generations, refill
+from twinlens.index import store as store_statements
 from twinlens.index.catalog import Catalog
 from twinlens.index.collection import Collection
 from twinlens.index.errors import InvalidArgument, InvalidVector, SpaceMismatch
 from twinlens.index.item import Item, Modality
+from twinlens.index.store import Row, missing_items
 
 NEW = "space-two"
 
@@ -101,6 +104,26 @@ def test_items_stored_or_replaced_while_filling_are_missing_again(collection: Co
     fill(collection, generation)
     collection.activate(generation)
     assert collection.stats().text_vectors == 4
+
+
+def test_writers_do_not_wait_while_missing_items_are_looked_for(
+    collection: Collection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store(collection, "a", "b")
+    generation = collection.begin_generation(space_id=NEW, dimension=4)
+    real = missing_items
+
+    def write_then_look(*given: Any) -> list[tuple[Row, Item]]:
+        found: list[tuple[Row, Item]] = real(*given)
+        store(collection, "a")
+        return found
+
+    with monkeypatch.context() as patched:
+        patched.setattr(store_statements, "missing_items", write_then_look)
+        made = {item.id: {Modality.IMAGE: np.ones(4)} for item in collection.missing(generation, limit=2)}
+    assert made.keys() == {"a", "b"}
+    collection.write_vectors(generation, made)
+    assert names(collection.missing(generation, limit=10)) == ["a"], "it was replaced after it was read"
 
 
 def test_vectors_made_from_content_that_was_replaced_meanwhile_are_not_stored(collection: Collection) -> None:

@@ -1,7 +1,10 @@
 from __future__ import annotations
 
+import sqlite3
 import threading
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import numpy as np
 import pytest
@@ -9,8 +12,11 @@ import pytest
 from tests.index.tree.conftest import D, Halt, Room, wait_until
 from tests.support.items import SPACE
 from tests.support.oracle import assert_exact
+from twinlens.index import generations, load
 from twinlens.index.errors import CollectionError, InvalidArgument
+from twinlens.index.generations import LoadedGeneration
 from twinlens.index.item import Modality
+from twinlens.index.tree import open_beside
 
 NEW = "space-two"
 
@@ -93,6 +99,74 @@ def test_items_stored_meanwhile_keep_a_generation_from_becoming_active_and_nothi
     check_new(merged)
 
 
+def test_writers_wait_neither_for_the_segments_to_be_opened_nor_for_items_to_be_counted(
+    merged: Room, halt: Halt, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    generation = filled(merged)
+    halt.go_on.set()
+    merged.collection.merge()
+    real = load.load_generation
+    state = merged.collection._state
+
+    def write_then_load(*given: Any, **options: Any) -> LoadedGeneration:
+        assert not state.writing.locked()
+        loaded = real(*given, **options)
+        for numbers in ((1, 2, 200), (3,)):
+            merged.upsert(*numbers)
+            ids = [f"{number}" for number in numbers]
+            merged.collection.write_vectors(generation, {item_id: {Modality.IMAGE: other(item_id)} for item_id in ids})
+        merged.delete(4)
+        return loaded
+
+    counted: list[int | None] = []
+    real_count = generations.count_missing
+
+    def count(connection: sqlite3.Connection, number: int, keys: Sequence[int] | None = None) -> int:
+        if state.writing.locked():
+            counted.append(None if keys is None else len(keys))
+        return real_count(connection, number, keys)
+
+    monkeypatch.setattr(open_beside, "load_generation", write_then_load)
+    monkeypatch.setattr(generations, "count_missing", count)
+    merged.collection.activate(generation)
+    check_new(merged)
+    assert counted == [0], "all changes were caught up with before"
+    merged.reopen()
+    check_new(merged)
+
+
+@pytest.mark.parametrize("filled_in", [True, False])
+def test_what_is_written_last_before_a_generation_becomes_active_is_in_it(
+    merged: Room, halt: Halt, monkeypatch: pytest.MonkeyPatch, filled_in: bool
+) -> None:
+    generation, before = filled(merged), merged.segments
+    halt.go_on.set()
+    real = open_beside.OpenedBeside.catch_up
+
+    def catch_up_then_write(opened: open_beside.OpenedBeside) -> None:
+        real(opened)
+        merged.upsert(5, 300)
+        merged.delete(6)
+        for item_id in ("5", "300") if filled_in else ("5",):
+            merged.collection.write_vectors(generation, {item_id: {Modality.IMAGE: other(item_id)}})
+
+    closed: list[str] = []
+    monkeypatch.setattr(open_beside.OpenedBeside, "catch_up", catch_up_then_write)
+    monkeypatch.setattr(open_beside.OpenedBeside, "close", lambda _: closed.append("closed"))
+    if filled_in:
+        merged.collection.activate(generation)
+        check_new(merged)
+        merged.reopen()
+        check_new(merged)
+        assert closed == []
+    else:
+        with pytest.raises(InvalidArgument, match="still misses 1 items"):
+            merged.collection.activate(generation)
+        merged.check()
+        assert merged.segments == before
+        assert closed == ["closed"]
+
+
 def test_closing_stops_the_building(merged: Room, halt: Halt) -> None:
     generation = filled(merged)
     with ThreadPoolExecutor(1) as pool:
@@ -124,11 +198,11 @@ def test_activating_twice_at_once_builds_once(merged: Room, halt: Halt) -> None:
 
 def test_a_merge_of_the_generation_before_gives_way(merged: Room, halt: Halt) -> None:
     generation = filled(merged)
-    merged.upsert(*range(35))
+    folders = len(halt.folders)
+    merged.upsert(*range(35))  # which may begin a merge by itself
     merged.collection.write_vectors(
         generation, {f"{number}": {Modality.IMAGE: other(f"{number}")} for number in range(35)}
     )
-    folders = len(halt.folders)
     with ThreadPoolExecutor(2) as pool:
         merging = pool.submit(merged.collection.merge)
         assert halt.reached.wait(30)
