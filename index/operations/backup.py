@@ -95,11 +95,16 @@ def list_backups(root: str, *, collection: str = "", after: str = "", limit: int
 def read_manifest(place: BackupPlace, backup_id: str) -> BackupManifest | None:
     """What a backup says of itself; None where there is no complete one of that id.
 
+    A folder that was copied or renamed is a backup of its new name.
+
     Raises:
         DamagedBackup: it is damaged, or of a newer format.
     """
     data = place.read(f"{BACKUPS}/{backup_id}/{MANIFEST_FILE}")
-    return None if data is None else decode_manifest(data, f"backup {backup_id}")
+    if data is None:
+        return None
+    manifest = decode_manifest(data, f"backup {backup_id}")
+    return replace(manifest, backup=replace(manifest.backup, id=backup_id))
 
 
 def _copy(state: CollectionState, place: BackupPlace, backup: Backup) -> Generator[Progress, None, Backup]:

@@ -58,8 +58,11 @@ def decode_manifest(data: bytes, named: str) -> BackupManifest:
         raise DamagedBackup(f"{named} is damaged: its backup.json was changed")
     if found != FORMAT:
         raise DamagedBackup(f"{named} has format {found}, but this version of twinlens reads {FORMAT}: use a newer one")
-    missing = tuple(content.pop("missing_pictures"))
-    return BackupManifest(**{**content, "backup": Backup(**content["backup"])}, missing_pictures=missing)
+    try:
+        missing = tuple(content.pop("missing_pictures"))
+        return BackupManifest(**{**content, "backup": Backup(**content["backup"])}, missing_pictures=missing)
+    except (KeyError, TypeError):
+        raise DamagedBackup(f"{named} is damaged: its backup.json does not describe a backup") from None
 
 
 def _digest(content: Mapping[str, Any]) -> str:

@@ -73,6 +73,8 @@ class BackupPlace:
     def read(self, path: str) -> bytes | None:
         """A small file; None where it is not there."""
         with self.clear_errors("read"):
+            if self.local is not None and not (self.local / path).is_file():
+                return None  # nor a pipe, for which one would wait, or a device, which never ends
             try:
                 return bytes(self._fs.cat_file(self._at(path)))
             except FileNotFoundError:
