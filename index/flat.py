@@ -112,12 +112,7 @@ class FlatIndex:
             count = len(rows_of)
             shown = None if among is None else self._shown_among(among, rows_of)
             found = min(top_k, count if shown is None else int(np.count_nonzero(shown)))
-            scores = np.empty((len(queries), found), dtype=np.float32)
-            keys = np.empty((len(queries), found), dtype=np.int64)
-            best = compare_all(self._matrix[:count], self._keys[:count], queries, found, self._threads, shown=shown)
-            for i, (of_scores, of_keys) in enumerate(best):
-                scores[i], keys[i] = of_scores, of_keys
-        return scores, keys
+            return compare_all(self._matrix[:count], self._keys[:count], queries, found, self._threads, shown=shown)
 
     def keys(self) -> Keys:
         """The keys it holds, ascending."""

@@ -13,6 +13,7 @@ from twinlens.index.search_threads import SearchThreads
 # the exact score is within it of the k-th by FAISS's.
 ROUNDING = 1e-5
 SPARE = 16
+_AT_ONCE = 32  # so many candidates more than are wanted are compared faster at once than in two steps
 _RERANK_ROWS = 1024  # at a time: in float64 they stay in a CPU's cache
 # Rows that may be found are copied together when they are few; of more, FAISS is told which they are.
 _COPIED_SHARE = 1 / 8
@@ -22,7 +23,7 @@ Rows = NDArray[np.int64]
 Scores = NDArray[np.float32]
 
 
-def rank_rows(matrix: Vectors, keys: Keys, queries: Vectors, rows: Rows, found: int) -> list[tuple[Scores, Keys]]:
+def rank_rows(matrix: Vectors, keys: Keys, queries: Vectors, rows: Rows, found: int) -> tuple[Scores, Keys]:
     """Scores candidate rows exactly and orders them.
 
     Scores are computed in float64 and rounded once. A pair of vectors therefore has one score, however many queries,
@@ -32,11 +33,12 @@ def rank_rows(matrix: Vectors, keys: Keys, queries: Vectors, rows: Rows, found: 
         matrix: Unit vectors, shape (n, d).
         keys: Their keys, shape (n,).
         queries: Shape (q, d).
-        rows: Candidates of each query, no two alike, shape (q, c).
+        rows: Candidates of each query, no two alike, shape (q, c); -1 is none.
         found: How many of them to return, at most c.
 
     Returns:
-        Per query scores in [-1, 1] and keys, both (found,), best first; ties by lower key.
+        Scores in [-1, 1] and keys, both (q, found), best first; ties by lower key. Where there were fewer candidates,
+        the scores of the rest are -inf.
     """
     candidates = rows.shape[1]
     exact = np.empty(rows.shape, dtype=np.float64)
@@ -48,26 +50,57 @@ def rank_rows(matrix: Vectors, keys: Keys, queries: Vectors, rows: Rows, found: 
             block = np.s_[top : top + height, left : left + width]
             np.einsum("qcd,qd->qc", matrix[rows[block]].astype(np.float64), wide, out=exact[block])
     scores = np.minimum(np.maximum(exact, -1.0), 1.0).astype(np.float32)
+    if rows.min(initial=0) < 0:
+        scores[rows < 0] = -np.inf
     of_rows = keys[rows]
     order = np.lexsort((of_rows, -scores))[:, :found]
-    return [(of_query[best], its_keys[best]) for of_query, its_keys, best in zip(scores, of_rows, order, strict=True)]
+    lines = np.arange(len(rows))[:, np.newaxis]
+    return scores[lines, order], of_rows[lines, order]
 
 
 def best_rows(matrix: Vectors, keys: Keys, query: NDArray[np.float32], rows: Rows, found: int) -> tuple[Scores, Keys]:
     """As `rank_rows`, for one query, shape (d,), and its rows, shape (c,)."""
-    return rank_rows(matrix, keys, query[np.newaxis], rows[np.newaxis], found)[0]
+    scores, of_rows = rank_rows(matrix, keys, query[np.newaxis], rows[np.newaxis], found)
+    return scores[0], of_rows[0]
 
 
-def rank_many(matrix: Vectors, keys: Keys, query: NDArray[np.float32], rows: Rows, found: int) -> tuple[Scores, Keys]:
-    """As `best_rows`, in two steps: in float32 what is clearly not among the first `found`, then the rest exactly.
+def rank_near(
+    matrix: Vectors, keys: Keys, queries: Vectors, rows: Rows, found: int
+) -> tuple[Scores, Keys, NDArray[np.bool_]]:
+    """As `rank_rows`, in two steps where that is faster: by float32, and then those near the cut exactly.
+
+    FAISS's threads are set by the caller.
+
+    Args:
+        matrix: As for `rank_rows`.
+        keys: As for `rank_rows`.
+        queries: As for `rank_rows`, C order.
+        rows: As for `rank_rows`; what is no candidate scores less than those that are, or about as much.
+        found: How many of them to return, from 1 and at most c.
 
     Returns:
-        All of the rest, which is `found` or more; as many as there are rows only where all score alike.
+        Scores and keys as of `rank_rows`, and whether they are sure, shape (q,): False where all candidates that were
+        not returned tie with the last one that was, so that others, which are no candidates, might as well.
     """
-    near = matrix[rows]
-    rough = near @ query
-    kept = np.flatnonzero(rough >= np.partition(rough, len(rows) - found)[len(rows) - found] - ROUNDING)
-    return best_rows(near[kept], keys[rows[kept]], query, np.arange(len(kept)), len(kept))
+    candidates = rows.shape[1]
+    kept = there = np.full(len(rows), candidates) if rows.min(initial=0) >= 0 else np.count_nonzero(rows >= 0, axis=1)
+    near = rows
+    if candidates > found + _AT_ONCE and len(rows):
+        rough = _rough_scores(matrix, queries, rows)
+        cut = candidates - found
+        is_near = rough >= np.partition(rough, cut, axis=1)[:, cut : cut + 1] - ROUNDING
+        kept = np.count_nonzero(is_near, axis=1)
+        if len(rows) == 1:
+            near = rows[is_near][np.newaxis]
+        else:
+            most = int(kept.max())
+            near = np.take_along_axis(rows, np.argpartition(-rough, most - 1, axis=1)[:, :most], axis=1)
+    scores, of_rows = rank_rows(matrix, keys, queries, near, near.shape[1])
+    sure = (kept < there) | (there <= found)
+    if not sure.all():
+        left = np.flatnonzero(~sure)
+        sure[left] = scores[left, there[left] - 1] < scores[left, found - 1]
+    return scores[:, :found], of_rows[:, :found], sure
 
 
 def compare_all(
@@ -78,7 +111,7 @@ def compare_all(
     threads: SearchThreads,
     *,
     shown: NDArray[np.bool_] | None = None,
-) -> list[tuple[Scores, Keys]]:
+) -> tuple[Scores, Keys]:
     """Compares every query with every row that may be found.
 
     Args:
@@ -90,25 +123,35 @@ def compare_all(
         shown: Which rows may be found, shape (n,); None: all.
 
     Returns:
-        Per query what `rank_rows` returns.
+        What `rank_rows` returns.
     """
     count = len(matrix) if shown is None else int(np.count_nonzero(shown))
-    if found == 0:
-        return [(np.empty(0, np.float32), np.empty(0, np.int64))] * len(queries)
+    if found == 0 or len(queries) == 0:
+        return np.empty((len(queries), found), np.float32), np.empty((len(queries), found), np.int64)
     wanted = min(found + SPARE, count)
     if shown is not None and count < _COPIED_SHARE * len(matrix) and count * matrix.shape[1] * 4 <= _COPIED_BYTES:
         few = np.flatnonzero(shown)
         return compare_all(matrix[few], keys[few], queries, found, threads)
     rough, rows = _nearest(matrix, queries, wanted, threads, shown)
-    best = []
-    for i, query in enumerate(queries):
-        border = rough[i, found - 1] - ROUNDING
-        candidates = rows[i]
-        if wanted < count and rough[i, -1] >= border:  # more ties than spare candidates
-            near = matrix @ query >= border
+    scores, of_rows = rank_rows(matrix, keys, queries, rows, found)
+    if wanted < count:
+        border = rough[:, found - 1] - ROUNDING
+        for i in np.flatnonzero(rough[:, -1] >= border).tolist():  # more ties than spare candidates
+            near = matrix @ queries[i] >= border[i]
             candidates = np.flatnonzero(near if shown is None else near & shown)
-        best.append(best_rows(matrix, keys, query, candidates, found))
-    return best
+            scores[i], of_rows[i] = best_rows(matrix, keys, queries[i], candidates, found)
+    return scores, of_rows
+
+
+def _rough_scores(matrix: Vectors, queries: Vectors, rows: Rows) -> Scores:
+    """Inner products in float32, shape (q, c); -inf for row -1. Other Python threads run meanwhile."""
+    faiss = import_faiss()
+    pointer = faiss.swig_ptr
+    scores = np.empty(rows.shape, dtype=np.float32)
+    faiss.fvec_inner_products_by_idx(
+        pointer(scores), pointer(queries), pointer(matrix), pointer(rows), matrix.shape[1], *rows.shape
+    )
+    return scores
 
 
 def _nearest(

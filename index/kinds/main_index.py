@@ -31,7 +31,7 @@ class MainIndex(Protocol):
         *,
         shown: NDArray[np.bool_] | None = None,
         exact: bool = False,
-    ) -> tuple[list[NDArray[np.float32]], list[Keys]]:
+    ) -> tuple[Vectors, Keys]:
         """Finds the nearest by inner product; scores are computed again in float64 from the stored vectors.
 
         Args:
@@ -41,7 +41,8 @@ class MainIndex(Protocol):
             exact: Compare with every row that may be found.
 
         Returns:
-            Per query scores and keys, best first, ties by lower key: as many as `top_k` while that many rows are shown.
+            Scores and keys, both (q, found), best first, ties by lower key. `found` is `top_k`, or how many rows may be
+            found if these are fewer.
         """
 
     def vectors(self, rows: NDArray[np.int64]) -> Vectors:

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from twinlens.index.errors import CollectionError, InvalidArgument, InvalidVector
 from twinlens.index.kinds.effort import Effort
-from twinlens.index.kinds.exact import Rows, Scores, compare_all, rank_many, rank_rows
+from twinlens.index.kinds.exact import Rows, Scores, compare_all, rank_near
 from twinlens.index.kinds.kind import Kind
 from twinlens.index.kinds.structure import Structure
 from twinlens.index.protocol import Keys, Vectors
@@ -16,10 +16,6 @@ from twinlens.index.search_threads import SearchThreads
 # While so much may be found, a filter does not thin out what is near; it is then mostly items deleted since the merge.
 _NEARLY_ALL = 0.9
 _DEEPER = 4
-_FEW = 32  # candidates that are compared faster at once than in two steps
-_NONE = np.empty(0, dtype=np.float32), np.empty(0, dtype=np.int64)
-
-Best = list[tuple[Scores, Keys] | None]
 
 
 class MergedVectors:
@@ -64,7 +60,7 @@ class MergedVectors:
         *,
         shown: NDArray[np.bool_] | None = None,
         exact: bool = False,
-    ) -> tuple[list[NDArray[np.float32]], list[Keys]]:
+    ) -> tuple[Scores, Keys]:
         """Finds the nearest by inner product; scores are computed again in float64 from the stored vectors.
 
         Args:
@@ -74,7 +70,8 @@ class MergedVectors:
             exact: Compare with every row that may be found.
 
         Returns:
-            Per query scores and keys, best first, ties by lower key: as many as `top_k` while that many rows are shown.
+            Scores and keys, both (q, found), best first, ties by lower key. `found` is `top_k`, or how many rows may be
+            found if these are fewer.
 
         Raises:
             InvalidArgument: top_k below 1.
@@ -91,18 +88,9 @@ class MergedVectors:
         count = len(matrix) if shown is None else int(np.count_nonzero(shown))
         found = min(top_k, count)
         queries = np.ascontiguousarray(queries)
-        best: Best = [None] * len(queries)
-        if structure is not None and not exact and found > 0:
-            self._approximate(matrix, structure, queries, found, count, shown, best)
-        left = [i for i, each in enumerate(best) if each is None]
-        if left:
-            rest = queries if len(left) == len(queries) else queries[left]
-            for i, each in zip(
-                left, compare_all(matrix, self.keys, rest, found, self._threads, shown=shown), strict=True
-            ):
-                best[i] = each
-        done = [each for each in best if each is not None]
-        return [scores for scores, _ in done], [keys for _, keys in done]
+        if structure is None or exact or found == 0:
+            return compare_all(matrix, self.keys, queries, found, self._threads, shown=shown)
+        return self._approximate(matrix, structure, queries, found, count, shown)
 
     def vectors(self, rows: NDArray[np.int64]) -> Vectors:
         """Stored vectors, shape (len(rows), d)."""
@@ -128,9 +116,8 @@ class MergedVectors:
         found: int,
         count: int,
         shown: NDArray[np.bool_] | None,
-        best: Best,
-    ) -> None:
-        """Fills in the queries that are cheaper this way."""
+    ) -> tuple[Scores, Keys]:
+        """Asks the structure as long as that is cheaper than to compare with all."""
         structure, efforts = given
         share = count / len(matrix)
         thinned = share < _NEARLY_ALL
@@ -141,49 +128,44 @@ class MergedVectors:
             wanted = int((found + (3 * found**0.5 + 4) * (1 - share)) / share) + 1
         if thinned:
             wanted *= 2
-        left = list(range(len(queries)))
-        while left:
+        best: tuple[Scores, Keys] | None = None
+        left = np.arange(len(queries))  # those not in `best` yet
+        while True:
             candidates, effort = level.at(wanted)
+            some = queries if best is None else queries[left]
             if candidates > structure.most or candidates >= len(matrix) or structure.cost(effort) + candidates >= count:
-                return
-            some = queries if len(left) == len(queries) else queries[left]
-            with self._threads.take(len(left)):
-                rows = structure.propose(some, candidates, effort)
-            usable = rows >= 0
-            if shown is not None:
-                usable &= shown[rows]  # row -1 is the last one; it is left out already
-            if candidates <= _FEW and usable.all():
-                ranked = rank_rows(matrix, self.keys, some, rows, candidates)
-                enough, compared = [True] * len(left), [candidates] * len(left)
+                scores, keys = compare_all(matrix, self.keys, some, found, self._threads, shown=shown)
+                sure = np.ones(len(some), dtype=np.bool_)
             else:
-                compared = np.count_nonzero(usable, axis=1).tolist()
-                enough = _enough(rows, usable, found, wanted // 2 if thinned else None)
-                ranked = [
-                    rank_many(matrix, self.keys, query, of_query[kept], found) if sure else _NONE
-                    for query, of_query, kept, sure in zip(some, rows, usable, enough, strict=True)
-                ]
-            for i, sure, most, (scores, keys) in zip(left, enough, compared, ranked, strict=True):
-                # Where the last of all candidates ties with the last one found, others that tie may not be candidates.
-                if sure and (len(keys) == found or len(keys) < most or scores[-1] < scores[found - 1]):
-                    best[i] = scores[:found], keys[:found]
-            left = [i for i in left if best[i] is None]
+                with self._threads.take(len(some)):
+                    rows = structure.propose(some, candidates, effort)
+                    complete = rows[:, -1] >= 0
+                    if shown is not None:
+                        rows[~shown[rows]] = -1  # row -1 is the last one, but stays what it is
+                    scores, keys, sure = rank_near(matrix, self.keys, some, rows, found)
+                sure &= _enough(rows, found, wanted // 2 if thinned else None, complete)
+            if best is None and sure.all():
+                return scores, keys
+            best = best or (np.empty_like(scores), np.empty_like(keys))
+            best[0][left[sure]], best[1][left[sure]] = scores[sure], keys[sure]
+            left = left[~sure]
+            if not len(left):
+                return best
             wanted *= _DEEPER
 
 
-def _enough(rows: Rows, usable: NDArray[np.bool_], found: int, relied: int | None) -> list[bool]:
-    """Whether the best of the candidates that may be found are the best of all that may be found.
+def _enough(rows: Rows, found: int, relied: int | None, complete: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Whether the best of the candidates that may be found are the best of all that may be found, shape (q,).
 
     All that is near is among the candidates, but not all that is just near enough to be one. Where the first candidates
     are hidden, what is found is of the latter sort, and there may be better that is not among them.
 
     Args:
-        rows: Candidates, best first, shape (q, c).
-        usable: Those that may be found, shape (q, c).
+        rows: Candidates, best first, shape (q, c); -1 for those that may not be found.
         found: How many are wanted.
         relied: So many of the first candidates must hold them, and nothing must be lacking; None: it is a matter of
             number alone.
+        complete: Whether as many were proposed as were asked for, shape (q,).
     """
-    enough = np.count_nonzero(usable[:, :relied], axis=1) >= found
-    if relied is not None:
-        enough &= rows[:, -1] >= 0
-    return [bool(each) for each in enough]
+    enough: NDArray[np.bool_] = np.count_nonzero(rows[:, :relied] >= 0, axis=1) >= found
+    return enough if relied is None else enough & complete

@@ -116,13 +116,7 @@ class View:
             allowed = np.zeros(len(main.keys), dtype=np.bool_)
             allowed[_rows_of(among, main.keys)] = True
             shown = allowed if shown is None else shown & allowed
-        if len(queries) == 0:
-            found = min(top_k, len(main.keys) if shown is None else int(np.count_nonzero(shown)))
-            return np.empty((0, found), dtype=np.float32), np.empty((0, found), dtype=np.int64)
-        scores, keys = main.search(queries, top_k, shown=shown, exact=exact)
-        if len(queries) == 1:
-            return scores[0][np.newaxis], keys[0][np.newaxis]
-        return np.stack(scores), np.stack(keys)  # every query has the same rows to find, and so as many hits
+        return main.search(queries, top_k, shown=shown, exact=exact)
 
     def _close(self) -> None:
         if self.main is not None:
