@@ -44,11 +44,8 @@ class Main:
         self.searches += 1
         rows = np.arange(len(self.keys)) if shown is None else np.flatnonzero(shown)
         scores = queries @ self.matrix[rows].T
-        order = [np.lexsort((self.keys[rows], -of_query))[:top_k] for of_query in scores]
-        found = (
-            [of_query[best] for of_query, best in zip(scores, order, strict=True)],
-            [self.keys[rows][best] for best in order],
-        )
+        order = np.stack([np.lexsort((self.keys[rows], -of_query))[:top_k] for of_query in scores])
+        found = np.take_along_axis(scores, order, axis=1), self.keys[rows][order]
         if self.afterwards:
             self.afterwards.pop(0)()
         return found
