@@ -43,6 +43,18 @@ class Abandoned(CollectionError):  # noqa: N818
     """Whoever asked is gone; nothing has changed."""
 
 
+class PlaceUnavailable(CollectionError):  # noqa: N818
+    """The folder or object store that keeps backups or pictures cannot be read or written; it is named.
+
+    Attributes:
+        holds: What it keeps.
+    """
+
+    def __init__(self, message: str, holds: str) -> None:
+        super().__init__(message)
+        self.holds = holds
+
+
 class EngineUnavailable(CollectionError):  # noqa: N818
     """The vector engine's package is not installed; the message names the extra."""
 

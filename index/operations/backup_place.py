@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from twinlens.index.durable import make_folder, sync_all
-from twinlens.index.errors import CollectionError, InvalidArgument
+from twinlens.index.errors import CollectionError, InvalidArgument, PlaceUnavailable
 
 BACKUPS = "backups"
 PICTURES = "pictures"
@@ -44,7 +44,7 @@ class BackupPlace:
 
         Raises:
             InvalidArgument: the address is empty, or of a kind for which no file system is installed.
-            CollectionError: it cannot be reached.
+            PlaceUnavailable: it cannot be reached.
         """
         import fsspec  # noqa: PLC0415 - who makes no backups does without it
 
@@ -154,7 +154,8 @@ class BackupPlace:
                 reason = error.strerror.lower()
             else:
                 reason = " ".join(str(error).split())[:200] or type(error).__name__
-            raise CollectionError(f"{self._holds} at {self.root} cannot be {what}: {reason}") from error
+            message = f"{self._holds} at {self.root} cannot be {what}: {reason}"
+            raise PlaceUnavailable(message, self._holds) from error
 
     def _entries(self, path: str) -> dict[str, Mapping[str, Any]]:
         with self.clear_errors("listed"):

@@ -34,7 +34,7 @@ def make_catalog(data: Path, settings: Settings, variant: str) -> CatalogLike:
         CollectionError: another process holds the folder, a setting names no place, or there is no such device.
     """
     if settings.backups is not None:
-        BackupPlace(settings.backups)  # says what is wrong with the address
+        _check_backups(BackupPlace(settings.backups), data)  # which says what is wrong with the address
     kind = Kind(settings.index_kind)
     options = IndexOptions(
         threads=thread_shares(settings).search,
@@ -64,6 +64,16 @@ def make_catalog(data: Path, settings: Settings, variant: str) -> CatalogLike:
             "servers that share it"
         )
     return MilvusCatalog(settings.index, pictures=settings.pictures, token=token, kind=kind)
+
+
+def _check_backups(place: BackupPlace, data: Path) -> None:
+    """Refuses to keep backups among collections: they would be listed as such, and deleted with them."""
+    collections = (data / "collections").resolve()  # where Catalog keeps them
+    if place.local is not None and place.local.resolve().is_relative_to(collections):
+        raise InvalidArgument(
+            f"the place for backups is {place.local}, inside {collections}, which keeps nothing but collections: name "
+            "another folder, best on another disk"
+        )
 
 
 def all_collections(catalog: CatalogLike) -> Iterator[CollectionLike]:

@@ -26,6 +26,7 @@ from twinlens.index.errors import (
     ItemNotFound,
     MergeStopped,
     NotOffered,
+    PlaceUnavailable,
     SpaceMismatch,
 )
 
@@ -127,6 +128,8 @@ def as_service_error(error: Exception) -> ServiceError | None:
     for kind, code in _CODES:
         if isinstance(error, kind):
             return ServiceError(code, str(error))
+    if isinstance(error, PlaceUnavailable):
+        return ServiceError(Code.INTERNAL, f"the place for {error.holds} cannot be used; the server's log says why")
     if isinstance(error, CollectionError):
         # A full disk, say: what exactly is for the log, which may name files.
         return ServiceError(Code.INTERNAL, "the collection cannot be read or written; the server's log says why")

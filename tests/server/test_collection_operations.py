@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import pytest_asyncio
 
-from tests.server.running import Running, picture, refusal, run_server
+from tests.server.running import Running, end_of, picture, refusal, run_server
 from tests.support.fake_encoder import FakeEncoder
 from twinlens.server.core.active import StartError
 from twinlens.v1 import collection_operations_pb2 as pb
@@ -134,6 +134,34 @@ async def test_a_place_for_backups_that_cannot_be_is_told_at_the_start(data: Pat
     with pytest.raises(StartError, match="place for backups"):
         async with run_server(data, FakeEncoder(), backups="nowhere-at-all://bucket"):
             pass
+
+
+@pytest.mark.parametrize("below", ["", "photos", "../collections/x", "photos/blobs"])
+async def test_backups_are_not_kept_among_collections_with_which_they_would_be_deleted(data: Path, below: str) -> None:
+    with pytest.raises(StartError, match="keeps nothing but collections"):
+        async with run_server(data, FakeEncoder(), backups=f"{data}/collections/{below}"):
+            pass
+    async with run_server(data, FakeEncoder(), backups=str(data / "backups")) as served:
+        await served.create()
+        await end_of(served.operations.BackupCollection(pb.BackupCollectionRequest(collection="photos")))
+        assert len((await served.operations.ListBackups(pb.ListBackupsRequest())).backups) == 1
+
+
+async def test_a_place_for_backups_that_cannot_be_used_is_told_of_without_a_word_of_where(
+    data: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "taken").write_text("a file")
+    async with run_server(data, FakeEncoder(), backups=str(tmp_path / "taken")) as served:
+        await served.create()
+        for call in (
+            served.operations.BackupCollection(pb.BackupCollectionRequest(collection="photos")),
+            served.operations.ListBackups(pb.ListBackupsRequest()),
+        ):
+            told = await refusal(call)
+            assert told == (
+                grpc.StatusCode.INTERNAL, "the place for backups cannot be used; the server's log says why",
+            )  # fmt: skip
+            assert f"{tmp_path / 'taken'} cannot be" in caplog.text
 
 
 async def test_a_damaged_collection_is_named_and_stops_nothing_and_is_restored_over(
