@@ -8,12 +8,12 @@ import os
 import shutil
 import threading
 import time
-import uuid
 from collections.abc import Iterator
-from contextlib import ExitStack, closing, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 
 from twinlens.index import generations
+from twinlens.index.aside import aside, clear_aside, take_place
 from twinlens.index.collection import Collection
 from twinlens.index.database import create_database, translated
 from twinlens.index.durable import make_folder, sync
@@ -37,9 +37,6 @@ from twinlens.index.options import IndexOptions
 from twinlens.index.paging import check_limit
 from twinlens.index.search_threads import SearchThreads
 from twinlens.index.state import DATABASE_FILE
-
-_ASIDE = "."  # no collection's id begins so: what is being made or removed is never seen
-_RESTORED = ".restored."  # whole and about to take its name; no other folder aside has a second dot
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -88,11 +85,11 @@ class Catalog:
         with _clear_errors(f"the data folder {root}"):
             make_folder(self._folder)
             self._lock_file = lock_folder(Path(root))
-        for restored in self._folder.glob(f"{_RESTORED}*"):
-            if not (named := self._folder / restored.name.removeprefix(_RESTORED)).exists():
-                restored.rename(named)  # its predecessor is moved away already
-        for leftover in self._folder.glob(f"{_ASIDE}*"):
-            shutil.rmtree(leftover, ignore_errors=True)
+            try:
+                clear_aside(self._folder)
+            except BaseException:
+                os.close(self._lock_file)
+                raise
 
     def create(
         self,
@@ -124,22 +121,22 @@ class Catalog:
             if folder.exists():
                 raise CollectionExists(f"there is a collection {id} already")
             name = f"collection {id}"
-            aside = self._aside(id)
+            made = aside(folder)
             try:
                 with _clear_errors(name):
-                    aside.mkdir()
-                    with closing(create_database(aside / DATABASE_FILE, name)) as connection, translated(name):
+                    made.mkdir()
+                    with closing(create_database(made / DATABASE_FILE, name)) as connection, translated(name):
                         now_s = time.time()
                         number = generations.insert_generation(connection, space_id, dimension, now_s)
                         connection.execute(
                             "INSERT INTO collection (one, active_generation, created_s, kind) VALUES (1, ?, ?, ?)",
                             (number, now_s, str(asked)),
                         )
-                    sync(aside)
-                    aside.rename(folder)
+                    sync(made)
+                    made.rename(folder)
                     sync(self._folder)
             finally:
-                shutil.rmtree(aside, ignore_errors=True)
+                shutil.rmtree(made, ignore_errors=True)
             return self._opened(id)
 
     def get(self, id: str) -> Collection:  # noqa: A002
@@ -192,15 +189,12 @@ class Catalog:
             folder = self._folder / id
             if not folder.is_dir():
                 raise CollectionNotFound(f"there is no collection {id}")
-            self._damaged.pop(id, None)
-            collection = self._open.pop(id, None)
-            if collection is not None:
-                collection.close()
-            aside = self._aside(id)
+            self._close_one(id)
+            removed = aside(folder)
             with _clear_errors(f"collection {id}"):
-                folder.rename(aside)
+                folder.rename(removed)
                 sync(self._folder)
-        shutil.rmtree(aside, ignore_errors=True)
+        shutil.rmtree(removed, ignore_errors=True)
 
     def restore(
         self,
@@ -230,18 +224,23 @@ class Catalog:
         place = BackupPlace(root)
         manifest = find_backup(place, backup)
         collection_id = check_collection_id(id or manifest.backup.collection)
-        if not replace and (self._folder / collection_id).exists():
+        folder = self._folder / collection_id
+        if not replace and folder.exists():
             raise CollectionExists(f"there is a collection {collection_id} already")
-        aside = self._aside(collection_id)
+        made = aside(folder)
         try:
             with _clear_errors(f"collection {collection_id}"):
-                aside.mkdir()
-            yield from restore_into(aside, place, manifest, f"collection {collection_id}")
+                made.mkdir()
+            yield from restore_into(made, place, manifest, f"collection {collection_id}")
             with self._changing:
                 self._check_open()
-                restored = self._adopt(aside, collection_id, replace=replace)
+                if not replace and folder.exists():
+                    raise CollectionExists(f"there is a collection {collection_id} already")
+                with _clear_errors(f"collection {collection_id}"):
+                    take_place(made, folder, leave=lambda: self._close_one(collection_id))
+                restored = self._opened(collection_id)
         finally:
-            shutil.rmtree(aside, ignore_errors=True)
+            shutil.rmtree(made, ignore_errors=True)
         yield restored
 
     def close(self) -> None:
@@ -257,32 +256,11 @@ class Catalog:
                     closing_all.callback(collection.close)
                 self._open.clear()
 
-    def _adopt(self, aside: Path, collection_id: str, *, replace: bool) -> Collection:
-        """Gives a restored folder its name; the caller holds the lock."""
-        folder, restored = self._folder / collection_id, self._folder / f"{_RESTORED}{collection_id}"
-        old = self._aside(collection_id)
-        if not replace and folder.exists():
-            raise CollectionExists(f"there is a collection {collection_id} already")
-        shutil.rmtree(restored, ignore_errors=True)
-        with _clear_errors(f"collection {collection_id}"):
-            sync(aside)
-            aside.rename(restored)
-            try:
-                sync(self._folder)
-                if folder.exists():
-                    if (collection := self._open.pop(collection_id, None)) is not None:
-                        collection.close()
-                    folder.rename(old)
-                restored.rename(folder)
-            except BaseException:
-                with suppress(OSError):
-                    if old.exists():
-                        old.rename(folder)
-                    shutil.rmtree(restored, ignore_errors=True)  # else the next start would finish what failed here
-                raise
-            sync(self._folder)
-        shutil.rmtree(old, ignore_errors=True)
-        return self._opened(collection_id)
+    def _close_one(self, collection_id: str) -> None:
+        """Lets go of a collection, open or damaged; the caller holds the lock."""
+        self._damaged.pop(collection_id, None)
+        if (collection := self._open.pop(collection_id, None)) is not None:
+            collection.close()
 
     def _entry(self, collection_id: str) -> Collection | DamagedCollection:
         """A collection, or why it cannot be opened; the caller holds the lock."""
@@ -307,9 +285,6 @@ class Catalog:
             self._open[collection_id] = found
             self._damaged.pop(collection_id, None)
         return found
-
-    def _aside(self, collection_id: str) -> Path:
-        return self._folder / f"{_ASIDE}{collection_id}-{uuid.uuid4().hex}"
 
     def _check_open(self) -> None:
         if self._closed:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import os
 import sqlite3
 import subprocess
@@ -241,4 +242,20 @@ def test_a_collection_that_fails_to_close_keeps_no_other_and_not_the_folder_open
             catalog.close()
     for name in ("a", "b", "c"):
         assert not (tmp_path / "collections" / name / "collection.db-wal").exists(), "its database was closed"
+    Catalog(tmp_path).close()
+
+
+def test_leftovers_that_cannot_be_cleared_are_a_clear_error_and_the_folder_is_free_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Catalog(tmp_path).close()
+    (tmp_path / "collections" / ".restored.photos").mkdir()
+
+    def refuse(*_: object) -> None:
+        raise PermissionError(errno.EPERM, os.strerror(errno.EPERM))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "rename", refuse)
+        with pytest.raises(CollectionError, match=r"^the data folder .*: operation not permitted$"):
+            Catalog(tmp_path)
     Catalog(tmp_path).close()
