@@ -10,8 +10,10 @@ import pytest
 
 from tests.support.merging_index import MergingIndex
 from tests.support.oracle import assert_exact
+from twinlens.index.flat import FlatIndex
 from twinlens.index.kinds.kind import Kind
 from twinlens.index.kinds.merged import MergedVectors
+from twinlens.index.protocol import Keys, Vectors
 from twinlens.index.vectors import unit_vectors
 
 D = 8
@@ -94,3 +96,19 @@ def test_a_merge_that_is_swapped_in_meanwhile_changes_nothing(
     held = dict(index._held)
     found = search_with(index, monkeypatch, index.merge, 50)
     assert_exact(QUERY[0], held, 50, found)
+
+
+def test_a_vector_is_found_at_every_moment_of_its_replacement(
+    index: MergingIndex, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    replace, found = FlatIndex.upsert, []
+
+    def watched(self: FlatIndex, keys: Keys, vectors: Vectors) -> None:
+        found.append(index.search(QUERY, 1)[1].tolist())
+        replace(self, keys, vectors)
+        found.append(index.search(QUERY, 1)[1].tolist())
+
+    monkeypatch.setattr(FlatIndex, "upsert", watched)
+    index._tree.upsert(KEYS[:1], QUERY)
+    found.append(index.search(QUERY, 1)[1].tolist())
+    assert found == [[[0]]] * 3
