@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from twinlens.index.errors import CollectionError, InvalidArgument, InvalidVector
 from twinlens.index.kinds.effort import Effort
-from twinlens.index.kinds.exact import Rows, Scores, compare_all, rank_near
+from twinlens.index.kinds.exact import Rows, Scores, compare_all, rank_near, rank_one
 from twinlens.index.kinds.kind import Kind
 from twinlens.index.kinds.structure import Structure
 from twinlens.index.protocol import Keys, Vectors
@@ -90,6 +90,8 @@ class MergedVectors:
         queries = np.ascontiguousarray(queries)
         if structure is None or exact or found == 0:
             return compare_all(matrix, self.keys, queries, found, self._threads, shown=shown)
+        if shown is None and len(queries) == 1 and (alone := self._usual(matrix, structure, queries, found)):
+            return alone
         return self._approximate(matrix, structure, queries, found, count, shown)
 
     def vectors(self, rows: NDArray[np.int64]) -> Vectors:
@@ -107,6 +109,26 @@ class MergedVectors:
         """Lets go of everything; searches that run keep theirs."""
         self._matrix = None
         self._structure = None
+
+    def _usual(
+        self, matrix: Vectors, given: tuple[Structure, Effort], query: Vectors, found: int
+    ) -> tuple[Scores, Keys] | None:
+        """One query without a filter: what most searches are, and nothing is done that only others need.
+
+        Returns:
+            None where it is not as simple as that.
+        """
+        structure, efforts = given
+        candidates, effort = efforts.usual.at(found)
+        count = len(matrix)
+        if candidates > structure.most or structure.cost(effort) + candidates >= count:
+            return None
+        with self._threads.take():
+            rows = structure.propose(query, candidates, effort)
+            if rows[0, -1] < 0:  # it found no more, and these come last
+                return None
+            scores, keys, sure = rank_one(matrix, self.keys, query, rows, found)
+        return (scores, keys) if sure else None
 
     def _approximate(
         self,

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from twinlens.index.kinds.exact import best_rows, compare_all, rank_near, rank_rows
+from twinlens.index.kinds.exact import best_rows, compare_all, rank_near, rank_one, rank_rows
 from twinlens.index.search_threads import SearchThreads
 from twinlens.index.vectors import unit_vectors
 
@@ -27,6 +27,10 @@ def test_two_steps_rank_as_one_does(matrix: np.ndarray, rng: np.random.Generator
         scores, keys, _ = rank_near(matrix, KEYS, queries[some], rows[some], found)
         np.testing.assert_array_equal(scores, expected_scores[some])
         np.testing.assert_array_equal(keys, expected_keys[some])
+        if len(some) == 1:
+            scores, keys, _ = rank_one(matrix, KEYS, queries[some], rows[some], found)
+            np.testing.assert_array_equal(scores, expected_scores[some])
+            np.testing.assert_array_equal(keys, expected_keys[some])
 
 
 @pytest.mark.parametrize("candidates", [40, 60, 140])
@@ -58,6 +62,8 @@ def test_it_is_known_whether_others_might_tie_with_the_last(
     for many in (1, 2):
         found = rank_near(matrix, KEYS, queries[:many], np.stack([rows, np.roll(rows, 1)])[:many], 5)
         assert found[2][0] == sure
+    if rows.min() >= 0:
+        assert rank_one(matrix, KEYS, queries[:1], rows[np.newaxis], 5)[2] == sure
 
 
 def test_many_queries_and_many_candidates_are_scored_as_one_and_few(
