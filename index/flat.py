@@ -12,6 +12,11 @@ from twinlens.index.protocol import Keys, Vectors
 from twinlens.index.rwlock import ReadWriteLock
 from twinlens.index.search_threads import SearchThreads
 
+# A writer waits for what is being compared, and whoever searches after it, for the writer: so a large batch lets go of
+# the lock after about a tenth of a second. FAISS is fast for many queries at a time, and from twenty on.
+_COMPARED_AT_ONCE = 1 << 22
+_LEAST_QUERIES = 32
+
 
 class FlatIndex:
     """A `VectorIndex` that compares the query with every vector.
@@ -107,12 +112,16 @@ class FlatIndex:
             raise InvalidArgument(f"top_k is {top_k}, but must be at least 1")
         if queries.ndim != 2 or queries.shape[1] != self._dimension:
             raise InvalidVector(f"queries of shape {queries.shape} where (q, {self._dimension}) is wanted")
-        with self._lock.read():
-            rows_of = self._open()
-            count = len(rows_of)
-            shown = None if among is None else self._shown_among(among, rows_of)
-            found = min(top_k, count if shown is None else int(np.count_nonzero(shown)))
-            return compare_all(self._matrix[:count], self._keys[:count], queries, found, self._threads, shown=shown)
+        at_once = max(_LEAST_QUERIES, _COMPARED_AT_ONCE // max(1, len(self)))
+        starts = range(0, max(1, len(queries)), at_once)
+        parts = [self._search(queries[start : start + at_once], top_k, among) for start in starts]
+        if len(parts) == 1:
+            return parts[0]
+        found = min(scores.shape[1] for scores, _ in parts)  # writers may have come in between
+        return (
+            np.concatenate([scores[:, :found] for scores, _ in parts]),
+            np.concatenate([keys[:, :found] for _, keys in parts]),
+        )
 
     def keys(self) -> Keys:
         """The keys it holds, ascending."""
@@ -125,6 +134,14 @@ class FlatIndex:
             self._rows = None
             self._matrix = np.empty((0, self._dimension), dtype=np.float32)
             self._keys = np.empty(0, dtype=np.int64)
+
+    def _search(self, queries: Vectors, top_k: int, among: Keys | None) -> tuple[Vectors, Keys]:
+        with self._lock.read():
+            rows_of = self._open()
+            count = len(rows_of)
+            shown = None if among is None else self._shown_among(among, rows_of)
+            found = min(top_k, count if shown is None else int(np.count_nonzero(shown)))
+            return compare_all(self._matrix[:count], self._keys[:count], queries, found, self._threads, shown=shown)
 
     def _shown_among(self, among: Keys, rows_of: dict[int, int]) -> NDArray[np.bool_]:
         """Which rows have one of these ascending keys, shape (n,)."""
