@@ -8,10 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from twinlens.index.flat import FlatIndex
 from twinlens.index.kinds.kind import Kind
 from twinlens.index.protocol import Keys, Vectors
 from twinlens.index.search_threads import SearchThreads
 from twinlens.index.tree.tree_index import TreeIndex
+from twinlens.index.tree.view import View
 
 THREADS = SearchThreads(1)
 
@@ -150,3 +152,12 @@ def test_counts_hold_after_any_change() -> None:
     assert counts() == (0, 3, 0, 3)
     tree.upsert(keys(1), at(1))
     assert counts() == (1, 3, 1, 3)
+
+
+def test_what_a_search_may_find_is_not_changed_under_it() -> None:
+    view = View(Main({1: 10, 2: 20, 3: 30}), FlatIndex(2, threads=THREADS))
+    view.delete(keys(1))
+    seen = view.shown
+    view.delete(keys(2))
+    assert seen is not None
+    assert seen.tolist() == [False, True, True]
