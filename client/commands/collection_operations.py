@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
+from heapq import nsmallest
 from itertools import islice
+from operator import attrgetter
+from pathlib import Path
 from typing import Annotated, cast
 
 import typer
 
+from twinlens.client.client import Client
 from twinlens.client.collection_tables import generation_table, index_table
 from twinlens.client.collection_types import DuplicateGroup, Finding, IndexKind, OperationProgress
 from twinlens.client.commands.options import AsJson, Bundle, Kind, Local, Name, Server
 from twinlens.client.commands.output import count_of, print_json, print_table
+from twinlens.client.commands.sheets import check_sheet, stored_picture
+from twinlens.client.commands.sheets import save_sheet as write_sheet
 from twinlens.client.connect import connect
 from twinlens.client.errors import invalid
 from twinlens.client.progress import step_progress
 from twinlens.printable import printable
 
 _SHOWN_IDS = 8
+_DRAWN_GROUPS = 40
+_DRAWN_IDS = 5
 
 
 def merge(
@@ -79,6 +87,14 @@ def duplicates(
         str, typer.Option("--modality", metavar="image|text", help="Compare pictures or captions.")
     ] = "image",
     limit: Annotated[int, typer.Option("--limit", "-n", min=0, help="How many groups; 0 means all.")] = 100,
+    save_sheet: Annotated[
+        Path | None,
+        typer.Option(
+            "--save-sheet",
+            metavar="FILE.png",
+            help=f"Draw the pictures of those {_DRAWN_GROUPS} groups that are least alike, to judge the threshold by.",
+        ),
+    ] = None,
     server: Server = None,
     local: Local = None,
     bundle: Bundle = None,
@@ -91,7 +107,10 @@ def duplicates(
     """
     if modality not in {"image", "text"}:
         raise invalid(f"--modality is image or text, not {modality!r}")
+    if save_sheet is not None:
+        check_sheet(save_sheet)
     groups = items = 0
+    drawn: list[DuplicateGroup] = []
     with connect(server, local, bundle) as client, step_progress() as shown:
         found = client.find_duplicates(
             name, modality="text" if modality == "text" else "image", threshold=threshold, progress=shown
@@ -102,6 +121,10 @@ def duplicates(
                 print_json(group, indent=None)
             else:
                 typer.echo(_line(group))
+            if save_sheet is not None:
+                drawn = nsmallest(_DRAWN_GROUPS, [*drawn, group], key=attrgetter("score"))
+        if save_sheet is not None and drawn:
+            write_sheet([_row(client, name, group) for group in drawn], save_sheet)
     if not as_json:
         typer.echo(_summary(groups, items, cut=bool(limit) and groups == limit))
 
@@ -111,6 +134,12 @@ def _summary(groups: int, items: int, *, cut: bool) -> str:
         return "no duplicates"
     largest = "the largest " if cut else ""
     return f"{largest}{count_of(groups, 'group', 'groups')}, with {count_of(items, 'item', 'items')}"
+
+
+def _row(client: Client, name: str, group: DuplicateGroup) -> tuple[str, list[tuple[bytes, str]]]:
+    """A group on a contact sheet."""
+    title = f"{len(group.ids):,} items, cosine {group.score:.3f}"
+    return title, [(stored_picture(client, name, each), each) for each in group.ids[:_DRAWN_IDS]]
 
 
 def _line(group: DuplicateGroup) -> str:

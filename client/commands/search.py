@@ -12,17 +12,15 @@ from twinlens.client.client import Client
 from twinlens.client.commands.filter_errors import pointing_into
 from twinlens.client.commands.options import AsJson, Bundle, CollectionName, Filter, Local, Server
 from twinlens.client.commands.output import print_json, print_table
+from twinlens.client.commands.sheets import check_sheet, stored_picture
+from twinlens.client.commands.sheets import save_sheet as write_sheet
 from twinlens.client.connect import connect
-from twinlens.client.contact_sheet import contact_sheet
 from twinlens.client.convert import error_of_call
-from twinlens.client.errors import TwinlensError
 from twinlens.client.images import read_image
 from twinlens.client.progress import print_line, stderr_console
 from twinlens.client.query import mix
 from twinlens.client.tables import hit_table
 from twinlens.client.types import Hit, ItemError, Part
-
-_SHEET_SUFFIXES = (".png", ".jpg", ".jpeg", ".webp")
 
 
 class ModalityName(StrEnum):
@@ -71,10 +69,8 @@ def search(
     """Find the items nearest to TEXT, a picture, an item, or a mix of them."""
     if text is None and image is None and item is None:
         raise typer.BadParameter("nothing to look for: give TEXT, --image FILE or --item ID")
-    if save_sheet is not None and save_sheet.suffix.lower() not in _SHEET_SUFFIXES:
-        raise typer.BadParameter(f"must end in one of {', '.join(_SHEET_SUFFIXES)}", param_hint="--save-sheet")
-    if save_sheet is not None and not save_sheet.parent.is_dir():
-        raise TwinlensError("NOT_FOUND", f"no such folder: {save_sheet.parent}")
+    if save_sheet is not None:
+        check_sheet(save_sheet)
     away = [Part(text=each, weight=-negative_weight) for each in negative or []]
     with connect(server, local, bundle) as client, pointing_into(filter_):
         query = mix(text=text, image=image, vector=None, item=item, parts=away)
@@ -128,11 +124,5 @@ def _save_sheet(client: Client, collection: str, title: str, query: Path | None,
     if query is not None:
         data = read_image(query)
         cells.append((b"" if isinstance(data, ItemError) else data, "the query"))
-    for hit in hits:
-        picture = client.get_item(collection, hit.id, include_image=True).image
-        cells.append((picture or b"", f"{hit.score:.3f}  {hit.id}"))
-    try:
-        contact_sheet([(title, cells)], columns=min(5, max(1, len(cells)))).save(out)
-    except OSError as error:
-        raise TwinlensError("PERMISSION_DENIED", f"cannot write {out}: {error.strerror or error}") from None
-    print_line(stderr_console(), f"contact sheet: {out}")
+    cells += [(stored_picture(client, collection, hit.id), f"{hit.score:.3f}  {hit.id}") for hit in hits]
+    write_sheet([(title, cells)], out)

@@ -10,10 +10,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from tests.support.command_runs import Ran
 from tests.support.fake_encoder import FakeEncoder
-from tests.support.pictures import solid
+from tests.support.pictures import COLOURS, solid
 from twinlens.client import Client, NewItem
 
 SPACE = FakeEncoder().manifest.space_id
@@ -73,6 +74,22 @@ def test_groups_of_duplicates_are_listed_largest_first(run: Callable[..., Ran], 
     assert json.loads(line)["ids"] == ["07", "08", "09", "10", "11"]
     for options in (("-t", 2), ("--modality", "sound")):
         assert run("collections", "duplicates", filled, *options, "--server", target).code == 1
+
+
+def test_groups_are_drawn_on_a_sheet_least_alike_first(
+    run: Callable[..., Ran], target: str, client: Client, filled: str, tmp_path: Path
+) -> None:
+    same = [NewItem(id=f"red {form}", image=solid("red", form)) for form in ("PNG", "BMP")]
+    assert client.upsert(filled, same).stored == 2
+    sheet = tmp_path / "sheet.png"
+    drawn = run("collections", "duplicates", filled, "-t", 0.9, "--save-sheet", sheet, "--server", target)
+    assert (drawn.code, f"contact sheet: {sheet}" in drawn.err) == (0, True)
+    assert drawn.out.splitlines()[-1] == "4 groups, with 14 items"
+    with Image.open(sheet) as image:
+        height = image.height // 4
+        rows = [image.crop((0, height * row, image.width, height * (row + 1))).getcolors(1 << 20) for row in range(4)]
+    assert [any(colour == COLOURS["red"] for _, colour in row or []) for row in rows] == [False, False, False, True]
+    assert run("collections", "duplicates", filled, "--save-sheet", "sheet.txt", "--server", target).code == 2
 
 
 def test_generations_are_listed_and_the_active_one_stays(run: Callable[..., Ran], target: str, filled: str) -> None:
