@@ -167,6 +167,26 @@ def test_what_is_written_last_before_a_generation_becomes_active_is_in_it(
         assert closed == ["closed"]
 
 
+@pytest.mark.parametrize("count", [10, 40])
+def test_vectors_written_again_before_a_generation_becomes_active_are_in_it(
+    room: Room, monkeypatch: pytest.MonkeyPatch, count: int
+) -> None:
+    room.upsert(*range(count))  # ten get no segment, and then changes are not logged
+    generation = filled(room)
+    real = open_beside.OpenedBeside.catch_up
+
+    def catch_up_then_write(opened: open_beside.OpenedBeside) -> None:
+        real(opened)
+        room.collection.write_vectors(generation, {"7": {Modality.IMAGE: np.ones(D)}})
+
+    monkeypatch.setattr(open_beside.OpenedBeside, "catch_up", catch_up_then_write)
+    room.collection.activate(generation)
+    for _ in range(2):
+        hits = room.collection.search(np.ones((1, D)), modality=Modality.IMAGE, top_k=1, space_id=NEW)[0]
+        assert [(hit.item.id, hit.score) for hit in hits] == [("7", pytest.approx(1))]
+        room.reopen()
+
+
 def test_closing_stops_the_building(merged: Room, halt: Halt) -> None:
     generation = filled(merged)
     with ThreadPoolExecutor(1) as pool:
