@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import aclosing
 
@@ -84,12 +85,13 @@ async def test_a_caller_who_hangs_up_in_the_middle_of_a_step_has_it_closed_after
 
 
 async def test_a_step_learns_that_its_caller_hung_up() -> None:
-    began = threading.Event()
+    began, ended, give_up_s = threading.Event(), threading.Event(), time.monotonic() + 10
 
     def endless() -> Iterator[int]:
         began.set()
         while not is_abandoned():
-            pass
+            assert time.monotonic() < give_up_s
+        ended.set()
         yield 1
 
     runner = OperationRunner(1)
@@ -104,6 +106,7 @@ async def test_a_step_learns_that_its_caller_hung_up() -> None:
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
+    assert ended.is_set()
 
 
 async def test_one_operation_too_many_is_refused_at_once() -> None:

@@ -20,6 +20,8 @@ def test_an_index_on_a_path_is_made_used_and_removed(collection: Collection) -> 
     assert collection.add_metadata_index("n") == "n"
     assert collection.add_metadata_index('camera."focal length"') == 'camera."focal length"'
     assert collection.add_metadata_index("metadata.id") == "metadata.id"
+    assert collection.add_metadata_index("metadata.metadata.n") == "metadata.metadata.n"
+    collection.remove_metadata_index("metadata.metadata.n")
     assert collection.metadata_indexes() == ['camera."focal length"', "metadata.id", "n"]
     with collection._state.database.read() as connection:
         where = collection._filtering._indexed(connection, "n = 17")
