@@ -9,7 +9,7 @@ from pathlib import Path
 from twinlens.index.catalog import Catalog, DamagedCollection
 from twinlens.index.contract import CatalogLike, CollectionLike
 from twinlens.index.errors import InvalidArgument
-from twinlens.index.kinds.device import Device, check_device
+from twinlens.index.kinds.device import Device
 from twinlens.index.kinds.kind import Kind
 from twinlens.index.operations.backup_place import BackupPlace
 from twinlens.index.options import IndexOptions
@@ -43,8 +43,6 @@ def make_catalog(data: Path, settings: Settings, variant: str) -> CatalogLike:
         device=Device(settings.index_device),
     )
     if settings.index == _FAISS:
-        if settings.index_device == "cuda":
-            check_device(settings.index_device)  # rather now than at the first search
         return Catalog(data, options=options, variant=variant)
     if not settings.index.startswith(_MILVUS):
         raise InvalidArgument(f"setting index: it is {_FAISS} or {_MILVUS}URI, not {settings.index!r}")
