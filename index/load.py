@@ -8,7 +8,7 @@ from pathlib import Path
 from twinlens.index.engines import Engines
 from twinlens.index.generations import Generation, LoadedGeneration
 from twinlens.index.item import Modality
-from twinlens.index.store import stream_vectors
+from twinlens.index.stored_vectors import stream_vectors
 from twinlens.index.tree.open_trees import open_trees
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from twinlens.index import generations, store
+from twinlens.index import generations, store, stored_vectors
 from twinlens.index.errors import CorruptCollection, InvalidArgument, ItemNotFound
 from twinlens.index.filters.conditions import Sql
 from twinlens.index.filters.filtering import Filtering
@@ -60,7 +60,7 @@ class Reading:
             kind = check_modality(modality)
             with self._state.database.read() as connection:
                 generation, _ = generations.find_active(connection, self._state.name)
-                vector = store.vector_of(
+                vector = stored_vectors.vector_of(
                     connection,
                     generation.number,
                     check_item_id(item_id),

@@ -9,7 +9,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from twinlens.index import generations, store
+from twinlens.index import generations, store, stored_vectors
 from twinlens.index.errors import InvalidArgument
 from twinlens.index.generations import Fill, Generation
 from twinlens.index.item import Item, Modality
@@ -78,7 +78,7 @@ class Refill:
                     for item_id, row in rows.items()
                     if handed_out.get(item_id, row) == row
                 }
-                store.put_vectors(connection, generation, by_key)
+                stored_vectors.put_vectors(connection, generation, by_key)
                 note_changes(connection, by_key, generation)
                 if by_key:
                     generations.note_variant(connection, generation, self._state.variant)

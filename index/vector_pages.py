@@ -8,7 +8,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from twinlens.index import store
+from twinlens.index import stored_vectors
 from twinlens.index.item import Modality
 from twinlens.index.paging import check_limit
 from twinlens.index.prepare import check_modality
@@ -31,9 +31,9 @@ def vector_pages(
     after = 0
     while True:
         with state.use(), state.database.read() as connection:
-            rows = store.page_of_vectors(connection, generation.number, kind, after, limit, column)
+            rows = stored_vectors.page_of_vectors(connection, generation.number, kind, after, limit, column)
         if not rows:
             return
         keys, texts, blobs = zip(*rows, strict=True)
-        yield texts, store.decode_vectors(keys, blobs, generation.dimension, state.name)
+        yield texts, stored_vectors.decode_vectors(keys, blobs, generation.dimension, state.name)
         after = keys[-1]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
-from twinlens.index import generations, store
+from twinlens.index import generations, store, stored_vectors
 from twinlens.index.ids import check_item_id
 from twinlens.index.item import NewItem
 from twinlens.index.prepare import prepare_item
@@ -40,7 +40,7 @@ class Writing:
                             store.put_item(connection, item, rows.get(item.id), now_s): item.vectors
                             for item in latest.values()
                         }
-                        store.put_vectors(connection, loaded.generation.number, vectors)
+                        stored_vectors.put_vectors(connection, loaded.generation.number, vectors)
                         note_changes(connection, vectors)
                         generations.note_variant(connection, loaded.generation.number, self._state.variant)
                     self._state.follow(loaded, vectors)

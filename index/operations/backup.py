@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from twinlens.index import generations, store
+from twinlens.index import generations, stored_vectors
 from twinlens.index.blobs import content_hash
 from twinlens.index.durable import make_folder, sync
 from twinlens.index.errors import BackupExists, CollectionError, CollectionNotFound, CorruptCollection, DamagedBackup
@@ -157,7 +157,7 @@ def _read_vectors(state: CollectionState, connection: sqlite3.Connection) -> Ite
     for of in generations.all_generations(connection):
         done = 0
         try:
-            for _, keys, _ in store.stream_vectors(connection, of.number, of.dimension, state.name):
+            for _, keys, _ in stored_vectors.stream_vectors(connection, of.number, of.dimension, state.name):
                 if state.closing.is_set():
                     raise CollectionNotFound(f"{state.name} is being closed")
                 done += len(keys)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from twinlens.index import store
+from twinlens.index import stored_vectors
 from twinlens.index.errors import CollectionNotFound, InvalidArgument
 from twinlens.index.generations import LoadedGeneration
 from twinlens.index.item import Modality
@@ -62,11 +62,13 @@ def _read(state: CollectionState, loaded: LoadedGeneration, modality: Modality, 
     yield Progress("reading", 0, total)
     while True:
         with state.use(), state.database.read() as connection:
-            rows = store.page_of_vectors(connection, generation.number, modality, after, _PAGE)
+            rows = stored_vectors.page_of_vectors(connection, generation.number, modality, after, _PAGE)
         if not rows:
             return
         keys, _, blobs = zip(*rows, strict=True)
-        file.add(np.array(keys, dtype=np.int64), store.decode_vectors(keys, blobs, generation.dimension, state.name))
+        file.add(
+            np.array(keys, dtype=np.int64), stored_vectors.decode_vectors(keys, blobs, generation.dimension, state.name)
+        )
         after = keys[-1]
         done += len(keys)
         yield Progress("reading", done, max(done, total))

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from twinlens.index import generations, store
+from twinlens.index import generations, store, stored_vectors
 from twinlens.index.filters.conditions import Sql
 from twinlens.index.interruption import interruptible
 from twinlens.index.item import Item, Modality
@@ -58,12 +58,12 @@ def export(state: CollectionState, modalities: Sequence[Modality], where: Sql, b
                 # A generation that was dropped meanwhile must not pass for items without vectors.
                 generations.find_generation(connection, generation.number, state.name)
                 items = store.page_of_items(connection, after, batch, state.name, where)
-                vectors = store.vectors_of(connection, generation.number, [item.id for item in items], wanted)
+                vectors = stored_vectors.vectors_of(connection, generation.number, [item.id for item in items], wanted)
             if not items:
                 return
             of_items: dict[str, dict[Modality, NDArray[np.float32]]] = {item.id: {} for item in items}
             keys, blobs = [key for _, _, key, _ in vectors], [blob for *_, blob in vectors]
-            decoded = store.decode_vectors(keys, blobs, generation.dimension, state.name) if vectors else ()
+            decoded = stored_vectors.decode_vectors(keys, blobs, generation.dimension, state.name) if vectors else ()
             for (item_id, modality, _, _), vector in zip(vectors, decoded, strict=True):
                 of_items[item_id][Modality(modality)] = vector
             yield ExportPage(items, list(of_items.values()))

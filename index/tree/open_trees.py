@@ -14,7 +14,7 @@ from twinlens.index.kinds.device import Device
 from twinlens.index.kinds.main_index import MainIndex
 from twinlens.index.kinds.segment import open_segment
 from twinlens.index.search_threads import SearchThreads
-from twinlens.index.store import stream_vectors
+from twinlens.index.stored_vectors import stream_vectors
 from twinlens.index.tree.catch_up import catch_up
 from twinlens.index.tree.segment_rows import find_segments
 from twinlens.index.tree.tree_index import TreeIndex

@@ -12,7 +12,7 @@ from twinlens.index.database import Database
 from twinlens.index.generations import Generation
 from twinlens.index.item import Modality
 from twinlens.index.protocol import Keys, Vectors
-from twinlens.index.store import decode_vectors
+from twinlens.index.stored_vectors import decode_vectors
 
 _PAGE = 2048
 

@@ -9,7 +9,7 @@ from contextlib import ExitStack, contextmanager, suppress
 import numpy as np
 from numpy.typing import NDArray
 
-from twinlens.index import store
+from twinlens.index import stored_vectors
 from twinlens.index.errors import CollectionError, CorruptCollection
 from twinlens.index.generations import Generation
 from twinlens.index.item import Modality
@@ -140,7 +140,7 @@ def _some(
     wanted = np.linspace(first, last, count).astype(np.int64) - 1
     found: dict[int, Vectors] = {}
     for after in wanted.tolist():
-        for key, _, blob in store.page_of_vectors(connection, generation.number, modality, after, 1):
+        for key, _, blob in stored_vectors.page_of_vectors(connection, generation.number, modality, after, 1):
             with suppress(CorruptCollection):  # it is named where all vectors are read
-                found[key] = store.decode_vectors([key], [blob], generation.dimension, name)
+                found[key] = stored_vectors.decode_vectors([key], [blob], generation.dimension, name)
     return np.concatenate([np.empty((0, generation.dimension), dtype=np.float32), *found.values()])

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from twinlens.index import generations, store
+from twinlens.index import generations, stored_vectors
 from twinlens.index.errors import CollectionNotFound, CorruptCollection
 from twinlens.index.generations import Generation
 from twinlens.index.item import Modality
@@ -41,7 +41,7 @@ def _check(
             with state.use():
                 if state.closing.is_set():
                     raise CollectionNotFound(f"{state.name} is being closed")
-                rows = store.page_of_vectors(connection, generation.number, modality, after, _PAGE)
+                rows = stored_vectors.page_of_vectors(connection, generation.number, modality, after, _PAGE)
             if not rows:
                 break
             keys, vectors, damaged = _decoded(rows, generation.dimension, state.name)
@@ -61,7 +61,7 @@ def _decoded(rows: _Rows, dimension: int, name: str) -> tuple[Keys, Vectors, lis
     """Keys and vectors of the sound ones, and ids of the others with what is wrong."""
     keys = [key for key, _, _ in rows]
     try:
-        vectors = store.decode_vectors(keys, [blob for _, _, blob in rows], dimension, name)
+        vectors = stored_vectors.decode_vectors(keys, [blob for _, _, blob in rows], dimension, name)
     except CorruptCollection as error:
         if len(rows) == 1:
             return np.empty(0, np.int64), np.empty((0, dimension), np.float32), [(rows[0][1], str(error))]

@@ -16,7 +16,7 @@ from twinlens.index.errors import CollectionError, CollectionNotFound, InvalidAr
 from twinlens.index.item import Modality
 from twinlens.index.kinds.kind import Kind
 from twinlens.index.kinds.segment import write_segment
-from twinlens.index.store import stream_vectors
+from twinlens.index.stored_vectors import stream_vectors
 from twinlens.index.tree import catch_up, merge, open_trees, policy
 from twinlens.index.tree.source import of_keys
 
