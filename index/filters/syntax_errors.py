@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 from twinlens.index.filters.errors import InvalidFilter, shown
+from twinlens.index.filters.fields import OWN
 
 if TYPE_CHECKING:
     from lark.exceptions import UnexpectedInput
@@ -13,6 +15,7 @@ VALUES = "a value: a text in quotes, a number, true, false, null or a time such 
 _EXAMPLE = 'a condition such as tag = "cat"'
 _QUOTES = {'"', "'"}
 _COMPARATORS = "= != < <= > >= or :"
+_ALONE = re.compile(r"""\s*("([^"\\*]+)"|[^\s"'\\*]+)\s*""")
 
 
 def explained(error: UnexpectedInput, text: str) -> InvalidFilter:
@@ -22,12 +25,11 @@ def explained(error: UnexpectedInput, text: str) -> InvalidFilter:
     position = len(text) - len(rest) if rest else len(text.rstrip())
     if rest[:1] in _QUOTES and not _closed(rest):
         return InvalidFilter(position, f"the quote {rest[0]} is never closed")
-    accepted = _accepted(error)
-    before = text[:position].split()[-1:]
-    return InvalidFilter(position, f"expected {_wanted(accepted, rest, before)}, found {_found(rest)}")
+    return InvalidFilter(position, f"expected {_wanted(_accepted(error), text, position)}, found {_found(rest)}")
 
 
-def _wanted(accepted: frozenset[str], rest: str, before: list[str]) -> str:
+def _wanted(accepted: frozenset[str], text: str, position: int) -> str:
+    before, rest = text[:position].split()[-1:], text[position:]
     if "WORD" in accepted:
         hint = " (equality is a single =)" if rest.startswith("=") else ""
         return VALUES + hint
@@ -37,7 +39,7 @@ def _wanted(accepted: frozenset[str], rest: str, before: list[str]) -> str:
             if each in {"and", "or", "not"}:
                 return f"a comparison ({each.upper()} is written in capitals)"
         after = shown(word.strip("\"'"))
-        return f"{_COMPARATORS} after {after} (values of several words need quotes)"
+        return f"{_COMPARATORS} after {after} ({_about_words(text)})"
     if accepted & {"AND", "CLOSE", "$END"}:
         if rest.startswith(")"):
             return 'AND, OR or the end: there is no "(" for this'
@@ -45,6 +47,14 @@ def _wanted(accepted: frozenset[str], rest: str, before: list[str]) -> str:
     if "OPEN" in accepted:
         return _EXAMPLE
     return "a name, or one in quotes"
+
+
+def _about_words(text: str) -> str:
+    """What is meant where a comparator is missing: words to look for, if there is nothing else, or a longer value."""
+    alone = _ALONE.fullmatch(text)
+    if alone is None or alone[1] in OWN:
+        return "values of several words need quotes"
+    return f"in captions it is looked for by caption = {shown(f'*{alone[2] or alone[1]}*')}"
 
 
 def _found(rest: str) -> str:
