@@ -64,9 +64,9 @@ async def _ask_index(app: Application, vectors: NDArray[np.float32], call: Call)
     space_id = app.engine.manifest.space_id
     modality = Modality.IMAGE if app.engine.has_image_tower else Modality.TEXT
     for collection in await app.io.submit(call.priority, app.catalog.list, limit=_TRIED):
-        if collection.space_id != space_id:
-            continue
         try:
+            if collection.space_id != space_id:
+                continue
             await app.io.submit(
                 call.priority, collection.search, vectors, modality=modality, top_k=1, space_id=space_id
             )

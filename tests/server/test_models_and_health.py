@@ -100,6 +100,16 @@ async def test_a_damaged_item_turns_neither_health_red_nor_a_server_away(
         assert await served.server.health.check()
 
 
+async def test_a_collection_that_is_deleted_meanwhile_does_not_turn_health_red(
+    served: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await served.create()
+    listed = served.app.catalog.list()
+    served.app.catalog.delete("photos")
+    monkeypatch.setattr(served.app.catalog, "list", lambda **_: listed)
+    assert await served.server.health.check()
+
+
 async def test_a_stuck_encoder_turns_health_red(data: Path) -> None:
     encoder = WatchedEncoder()
     async with run_server(data, encoder, canary_timeout_s=0.2) as served:
