@@ -231,7 +231,7 @@ class Catalog:
         try:
             with _clear_errors(f"collection {collection_id}"):
                 made.mkdir()
-            yield from restore_into(made, place, manifest, f"collection {collection_id}")
+                yield from restore_into(made, place, manifest, f"collection {collection_id}")
             with self._changing:
                 self._check_open()
                 if not replace and folder.exists():

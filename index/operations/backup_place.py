@@ -83,11 +83,12 @@ class BackupPlace:
     def copy_out(self, path: str, target: Path, size_bytes: int) -> Iterator[bytes]:
         """Copies a file to this machine and yields each part of it once it is written; a shorter one ends early.
 
-        Once all are taken, the copy is on disk.
+        Once all are taken, the copy is on disk. What goes wrong with the target is an OSError.
         """
-        with self.clear_errors("read"), target.open("wb") as file:
+        with target.open("wb") as file:
             for start in range(0, size_bytes, PART_BYTES):
-                part = self._fs.cat_file(self._at(path), start=start, end=min(start + PART_BYTES, size_bytes))
+                with self.clear_errors("read"):
+                    part = self._fs.cat_file(self._at(path), start=start, end=min(start + PART_BYTES, size_bytes))
                 file.write(part)
                 yield part
             file.flush()

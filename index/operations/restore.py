@@ -46,7 +46,7 @@ def restore_into(folder: Path, place: BackupPlace, manifest: BackupManifest, nam
     Raises:
         DamagedBackup: a file is missing, cut off or changed; it is named.
         CorruptCollection: its database is of a newer schema.
-        CollectionError: the place cannot be read, or the disk is full.
+        CollectionError: the place cannot be read, or the disk is full (OSError, for the database).
     """
     named = f"backup {manifest.backup.id}"
     database = folder / DATABASE_FILE

@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 import grpc
 from google.protobuf.message import DecodeError
 
+from twinlens.index.errors import CollectionError
 from twinlens.printable import printable
 from twinlens.server.core.call import Call, set_current_call
 from twinlens.server.core.errors import Code, ServiceError, as_service_error, internal, invalid_argument
@@ -169,7 +170,11 @@ def _failure(error: Exception, method: str, request_id: str) -> ServiceError:
     if failure is None:
         log.error("%s request %s failed", method, request_id, exc_info=error)
         return internal(request_id)
-    if failure.code in {Code.INTERNAL, Code.DATA_LOSS}:
+    if isinstance(error, CollectionError) and failure.code in {Code.INTERNAL, Code.DATA_LOSS}:
+        # It says in a line what is wrong, a full disk or a folder that is not there; it is ours only in passing.
+        log.error("%s request %s failed: %s", method, request_id, error)
+        log.debug("%s request %s came to that by", method, request_id, exc_info=error)
+    elif failure.code in {Code.INTERNAL, Code.DATA_LOSS}:
         log.error("%s request %s failed: %s", method, request_id, failure.message, exc_info=error)
     else:
         log.info("%s request %s refused: %s: %s", method, request_id, failure.code, failure.message)

@@ -12,7 +12,7 @@ from tests.support.items import SPACE, new_item
 from tests.support.small_disk import SmallDisk, small_disk
 from twinlens.index.catalog import Catalog
 from twinlens.index.collection import Collection
-from twinlens.index.errors import CollectionError, CollectionNotFound
+from twinlens.index.errors import CollectionError, CollectionNotFound, PlaceUnavailable
 from twinlens.index.item import Modality
 from twinlens.index.operations.backup import list_backups
 from twinlens.index.operations.steps import Backup, DuplicateGroup
@@ -54,8 +54,10 @@ def test_a_restoration_for_which_there_is_no_room_leaves_nothing(
     list(filled(catalog).backup(place, backup="one"))
     full = Catalog(disk.root / "data")
     disk.fill(keep_bytes=keep_bytes)
-    with pytest.raises(CollectionError, match=FULL):
+    with pytest.raises(CollectionError, match=FULL) as failed:
         list(full.restore(place, "one"))
+    assert not isinstance(failed.value, PlaceUnavailable)
+    assert "collection photos" in str(failed.value)
     with pytest.raises(CollectionNotFound):
         full.get("photos")
     assert list((disk.root / "data/collections").iterdir()) == []
