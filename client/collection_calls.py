@@ -103,7 +103,7 @@ def list_items(
     """One page of items and the token of the next."""
     request = collection_pb2.ListItemsRequest(
         collection=check_text(collection, "the collection's id"),
-        page_size=page_size,
+        page_size=max(-1, min(page_size, 2**31 - 1)),
         page_token=page_token,
         filter=check_text(filter, "the filter"),
     )

@@ -9,7 +9,7 @@ from typing import Any
 from twinlens.client import convert, convert_collection
 from twinlens.client.calls import Call, Plan
 from twinlens.client.collection_types import Backup, Collection
-from twinlens.client.errors import TwinlensError
+from twinlens.client.errors import TwinlensError, invalid
 from twinlens.client.metadata import check_text
 from twinlens.v1 import collection_operations_pb2 as pb
 
@@ -83,6 +83,8 @@ def export_items(collection: str, modalities: Sequence[str], filter: str) -> Str
 
 def drop_generation(collection: str, generation: int) -> Plan[Collection]:
     """Drops a generation."""
+    if not 1 <= generation < 2**63:
+        raise invalid(f"generations are numbered from 1: there is no generation {generation}")
     request = pb.DropGenerationRequest(collection=_id(collection), generation=generation)
     response: pb.DropGenerationResponse = yield _call("DropGeneration", request)
     return convert_collection.collection(response.collection)

@@ -15,6 +15,7 @@ from twinlens.client.commands.filter_errors import pointing_into
 from twinlens.client.commands.options import AsJson, Bundle, Filter, Kind, Local, Name, Server
 from twinlens.client.commands.output import count_of, print_json
 from twinlens.client.connect import connect
+from twinlens.client.convert_collection import index_kind
 from twinlens.client.errors import TwinlensError, invalid
 from twinlens.client.import_rows import import_rows
 from twinlens.client.import_source import ImportSource, numpy_source, parquet_source
@@ -122,6 +123,7 @@ def import_(
     they have a caption. Items of a known id are replaced, but those with a picture only with --replace, for a file
     brings none. Rows that fail are listed; the exit code is 0 if at least one is stored.
     """
+    index_kind(kind)  # refused by name, also where the collection is there
     found = _source(source, column or [], ids, metadata, modality)
     with connect(server, local, bundle, create=True) as client:
         space_id = _space(client, source, found, space)
@@ -188,11 +190,16 @@ def _space(client: Client, path: Path, found: ImportSource, given: str) -> str:
 def _ensured(client: Client, name: str, kind: str | None) -> Iterator[bool]:
     """Creates a collection that is missing, and says so; if nothing was stored in it, it goes again."""
     try:
-        client.get_collection(name)
+        there = client.get_collection(name)
     except TwinlensError as error:
         if error.code != "NOT_FOUND":
             raise
     else:
+        if kind not in {None, there.index_kind}:
+            raise invalid(
+                f"collection {name} is of kind {there.index_kind}: leave --kind out, or change it with `twinlens "
+                f"collections merge {name} --kind {kind}`"
+            )
         yield False
         return
     client.create_collection(name, kind=cast("IndexKind | None", kind))

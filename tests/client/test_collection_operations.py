@@ -173,6 +173,16 @@ def test_the_active_generation_cannot_be_dropped(client: Any, filled: str) -> No
         client.drop_generation(filled, 77)
 
 
+def test_numbers_that_no_message_holds_are_refused_or_cut(client: Any, filled: str) -> None:
+    for number in (-(2**70), -1, 0, 2**63, 2**70):
+        with pytest.raises(TwinlensError, match=f"there is no generation {number}"):
+            client.drop_generation(filled, number)
+    ids = [item.id for item in client.list_items(filled)]
+    assert [item.id for item in client.list_items(filled, page_size=2**70)] == ids
+    with pytest.raises(TwinlensError, match="page_size"):
+        next(iter(client.list_items(filled, page_size=-(2**70))))
+
+
 def test_a_server_without_a_place_for_backups_says_what_to_set(client: Any, filled: str) -> None:
     for method, arguments in (
         ("backup_collection", [filled]),

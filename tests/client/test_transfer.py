@@ -231,6 +231,21 @@ def test_columns_of_any_type_become_metadata_or_say_why_not(tmp_path: Path) -> N
         next(parquet_source(tmp_path / "any.parquet", {"image_vector": "id"}).rows)
 
 
+def test_a_kind_is_for_new_collections_and_never_left_out_without_a_word(
+    run: Callable[..., Ran], target: str, client: Client, name: str, tmp_path: Path
+) -> None:
+    np.save(tmp_path / "good.npy", rows(3))
+    arguments = ("collections", "import", name, tmp_path / "good.npy", "--space", "same", "--server", target)
+    for _ in range(2):
+        refused = run(*arguments, "--kind", "best")
+        assert (refused.code, "not 'best'" in refused.err) == (1, True)
+        assert run(*arguments, "--kind", "hnsw").code == 0
+    refused = run(*arguments, "--kind", "flat")
+    assert refused.code == 1
+    assert f"{name} is of kind hnsw" in refused.err
+    assert f"merge {name} --kind flat" in refused.err
+
+
 def test_numbers_too_large_for_a_vector_fail_their_rows_without_a_warning(
     run: Callable[..., Ran], target: str, client: Client, name: str, tmp_path: Path
 ) -> None:
