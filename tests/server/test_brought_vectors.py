@@ -1,11 +1,17 @@
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
 import grpc
 import numpy as np
 import pytest
 
 from tests.server.running import Running, picture, refusal
 from tests.support.fake_encoder import FakeEncoder
+from twinlens.server.core.call import Call
+from twinlens.server.core.upsert import BROUGHT_GROUP_ITEMS, Incoming, UpsertReport
 from twinlens.v1 import collection_pb2 as pb
 from twinlens.v1 import content_pb2, search_pb2
 
@@ -100,6 +106,27 @@ async def test_all_messages_of_a_stream_are_of_one_space(served: Running) -> Non
     code, message = await refusal(served.collections.UpsertItems(iter(requests)))
     assert code is grpc.StatusCode.INVALID_ARGUMENT
     assert "same space" in message
+
+
+async def test_groups_are_written_in_order_however_long_each_takes_to_be_made_ready(
+    served: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await served.create()
+    real, second_is_ready = served.app.upserter._embed, asyncio.Event()
+
+    async def first_last(group: Sequence[Incoming], report: UpsertReport, call: Call) -> Any:
+        ready = await real(group, report, call)
+        if group[0].position == 0:
+            await second_is_ready.wait()
+        else:
+            second_is_ready.set()
+        return ready
+
+    monkeypatch.setattr(served.app.upserter, "_embed", first_last)
+    items = [pb.NewItem(id="same", caption=f"{i}", image_vector=vector(1.0)) for i in range(BROUGHT_GROUP_ITEMS + 1)]
+    assert (await bring(served, *items)).stored_count == len(items)
+    request = pb.GetItemRequest(collection="photos", id="same")
+    assert (await served.collections.GetItem(request)).item.caption == f"{BROUGHT_GROUP_ITEMS}"
 
 
 async def test_a_long_stream_of_vectors_keeps_order_and_the_later_of_equal_ids(served: Running) -> None:

@@ -9,8 +9,10 @@ import pytest
 
 from tests.server.running import Running, run_server
 from tests.support.fake_encoder import FakeEncoder
+from twinlens.index.catalog import Catalog
 from twinlens.index.faiss_library import import_faiss
-from twinlens.server.core.active import StartError
+from twinlens.index.memory import available_bytes
+from twinlens.server.core.active import StartError, open_catalog
 from twinlens.server.settings import Settings, SettingsError, load_settings
 from twinlens.v1 import collection_pb2 as pb
 from twinlens.v1 import search_pb2
@@ -30,6 +32,16 @@ async def test_collections_get_the_kind_the_server_is_set_to_unless_they_name_on
         assert await kind_of(served, "chosen") == "INDEX_KIND_FLAT"
     async with run_server(data, FakeEncoder(), index_kind="hnsw") as served:
         assert await kind_of(served, "plain") == "INDEX_KIND_IVF_PQ"
+
+
+def test_the_memory_of_an_index_is_what_the_setting_says_or_half_of_the_machine(data: Path) -> None:
+    allowed = []
+    for settings in (Settings(index_memory_mib=3), Settings()):
+        catalog = open_catalog(data, settings, variant="")
+        assert isinstance(catalog, Catalog)
+        allowed.append(catalog._engines.options.memory_bytes)
+        catalog.close()
+    assert allowed == [3 * 2**20, available_bytes() // 2]
 
 
 @pytest.mark.parametrize("index", ["annoy", "milvus:", "milvus:ftp://host", "milvus:file.txt"])
