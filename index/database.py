@@ -70,6 +70,7 @@ class Database:
         self._path = path
         self._name = name
         self._idle: list[sqlite3.Connection] = []
+        self._closed = False
         self._lock = threading.Lock()
         with translated(name):
             self._writer = _connect(path)
@@ -100,7 +101,10 @@ class Database:
                 connection.close()
                 raise
             with self._lock:
-                self._idle.append(connection)
+                if not self._closed:
+                    self._idle.append(connection)
+                    return
+            connection.close()
 
     @contextmanager
     def write(self) -> Iterator[sqlite3.Connection]:
@@ -121,7 +125,7 @@ class Database:
         What stays in the log is as durable there, and the next opening finds it.
         """
         with self._lock:
-            idle, self._idle = self._idle, []
+            idle, self._idle, self._closed = self._idle, [], True
         for connection in idle:
             connection.close()
         try:
