@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 import uuid
 from collections.abc import Iterator, Mapping
@@ -31,6 +32,7 @@ DATABASE_FILE = "collection.db"
 BLOB_FOLDER = "blobs"
 SEGMENTS_FOLDER = "indexes"
 SNAPSHOT_PREFIX = ".snapshot-"  # copies of the database on their way to a backup
+_DISCARDED_AT_ONCE = 256  # so that writers get their turn
 
 
 class CollectionState:
@@ -83,7 +85,8 @@ class CollectionState:
         self._closed = False
         self.closing = threading.Event()
         for leftover in folder.glob(f"{SNAPSHOT_PREFIX}*"):
-            leftover.unlink(missing_ok=True)
+            with suppress(OSError):
+                leftover.unlink()
         path = folder / DATABASE_FILE
         crashed = path.with_name(f"{DATABASE_FILE}-wal").exists()  # SQLite removes it on a clean close
         self.database = Database(path, name)
@@ -198,9 +201,10 @@ class CollectionState:
 
         What led here is done or undone already, so trouble with the disk only means that they stay.
         """
-        if digests:
+        remaining = iter(digests)
+        while some := list(itertools.islice(remaining, _DISCARDED_AT_ONCE)):
             with suppress(CollectionError), self.writing, self.database.read() as connection:
-                self.blobs.discard(store.unnamed_blobs(connection, digests))
+                self.blobs.discard(store.unnamed_blobs(connection, some))
 
     def close(self) -> None:
         """Waits for running calls and closes everything; later calls raise CollectionNotFound."""
