@@ -17,6 +17,7 @@ from twinlens.index.blobs import content_hash
 from twinlens.index.durable import make_folder, sync
 from twinlens.index.errors import BackupExists, CollectionError, CollectionNotFound, CorruptCollection, DamagedBackup
 from twinlens.index.ids import check_backup_id, may_be_backup_id
+from twinlens.index.operations import statements
 from twinlens.index.operations.backup_manifest import BackupManifest, decode_manifest
 from twinlens.index.operations.backup_place import BACKUPS, PART_BYTES, PICTURES, BackupPlace, parts_of
 from twinlens.index.operations.snapshot import open_snapshot, picture_names, take_snapshot
@@ -186,7 +187,7 @@ def _copy_pictures(
     state: CollectionState, place: BackupPlace, connection: sqlite3.Connection, pictures: _Pictures
 ) -> Iterator[Progress]:
     """Copies those pictures of the snapshot that the place does not hold yet."""
-    total = int(connection.execute("SELECT count(DISTINCT blob) FROM items").fetchone()[0])
+    total = statements.count_blobs(connection)
     done = 0
     yield Progress("pictures", 0, total)
     for digests in picture_names(connection):

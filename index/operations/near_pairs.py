@@ -15,7 +15,7 @@ _ROUNDING = 1e-5
 _BLOCK = 256  # some ten milliseconds of work with the next: searches that come meanwhile do not wait longer
 _BESIDE = 4096
 _SCORED = 4096
-_QUERIES = 256
+_QUERIES = 64  # searches that come meanwhile wait for no more
 _FIRST_K = 16
 _LAST_K = 4096  # of more neighbours the farther ones are left out: these are linked over the nearer ones in practice
 
