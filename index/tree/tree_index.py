@@ -72,15 +72,7 @@ class TreeIndex:
         return fresh if view.main is None else fresh + view.main.memory_bytes
 
     def upsert(self, keys: Keys, vectors: Vectors) -> None:
-        """Adds vectors or replaces those of keys already there.
-
-        Args:
-            keys: Shape (n,), not negative.
-            vectors: Unit vectors, shape (n, d).
-
-        Raises:
-            InvalidVector: another shape.
-        """
+        """Adds vectors or replaces those of keys already there, as `VectorIndex.upsert`."""
         with self._changing:
             view = self._open()
             view.upsert(keys, vectors)
@@ -96,22 +88,7 @@ class TreeIndex:
     def search(
         self, queries: Vectors, top_k: int, *, exact: bool = False, among: Keys | None = None
     ) -> tuple[Vectors, Keys]:
-        """Finds the nearest by inner product.
-
-        Args:
-            queries: Unit vectors, shape (q, d).
-            top_k: How many at most, from 1.
-            exact: Compare with every vector.
-            among: Ascending keys: only these may be found; None: all.
-
-        Returns:
-            Scores in [-1, 1] and keys, both (q, found), best first; ties by lower key. `found` is `top_k`, or how many
-            vectors may be found if these are fewer.
-
-        Raises:
-            InvalidArgument: top_k below 1.
-            InvalidVector: another dimension.
-        """
+        """As `VectorIndex.search`."""
         while True:
             view = self._open()
             with view.reading() as open_:
