@@ -313,6 +313,31 @@ def test_a_large_database_is_copied_in_parts_between_which_the_copying_can_be_st
         catalog.get("other")
 
 
+def test_all_of_a_backup_is_on_disk_before_it_counts(
+    collection: Collection, place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[str] = []
+    rename = Path.rename
+
+    def renamed(path: Path, target: Path) -> Path:
+        if target.name == "backup.json":
+            assert [f"{target.parent}/collection.db", f"{target.parent}"] == synced
+        return rename(path, target)
+
+    monkeypatch.setattr("twinlens.index.operations.backup.sync", lambda path: synced.append(str(path)))
+    monkeypatch.setattr(Path, "rename", renamed)
+    back_up(collection, place, "one")
+    assert synced
+
+
+def test_what_an_interrupted_backup_left_is_cleared_by_the_next_of_its_id(collection: Collection, place: str) -> None:
+    left = Path(place) / "backups" / "one" / "collection.db-journal"
+    left.parent.mkdir(parents=True)
+    left.write_bytes(b"left")
+    back_up(collection, place, "one")
+    assert not left.exists()
+
+
 def test_names_that_are_taken_are_refused(catalog: Catalog, collection: Collection, place: str) -> None:
     back_up(collection, place, "one")
     with pytest.raises(BackupExists, match="backup one"):

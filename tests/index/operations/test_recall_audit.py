@@ -125,6 +125,31 @@ def test_queries_of_the_space_before_are_passed_over(open_state: Callable[..., C
     state.close()
 
 
+def test_what_was_compared_while_a_merge_ended_counts_for_neither_index(
+    open_state: Callable[..., CollectionState], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state = open_state()
+    of_index = ["before"]
+    monkeypatch.setattr(state.audit, "_in_use", lambda _: of_index[0])
+
+    def merged_meanwhile(engine: object, query: Vectors) -> float:
+        del engine, query
+        of_index[0] = "after"
+        return 0.0
+
+    with monkeypatch.context() as patched:
+        patched.setattr(recall_audit, "_share_found", merged_meanwhile)
+        search_often(state.audit, 16)
+        state.audit.run()
+    assert state.audit.recall(Modality.IMAGE) is None
+    search_often(state.audit, 16)
+    state.audit.run()
+    recall = state.audit.recall(Modality.IMAGE)
+    assert recall is not None
+    assert (recall.value, recall.queries) == (1.0, 1)
+    state.close()
+
+
 def test_searches_of_a_served_collection_are_audited_and_a_merge_begins_anew(catalog: Catalog) -> None:
     collection: Collection = catalog.create("photos", space_id=SPACE, dimension=DIMENSION)
     vectors = np.random.default_rng(0).standard_normal((300, DIMENSION))

@@ -36,6 +36,12 @@ def test_remains_are_merged_but_merging_takes_no_more_than_a_twentieth_of_the_ti
     assert wait == pytest.approx(max(0.0, REST_FACTOR * took_s - since_s))
 
 
+def test_a_large_share_of_few_merged_vectors_is_left_until_it_is_worth_a_merge() -> None:
+    merged = 2 * LEAST
+    assert wait_s(Numbers(merged, LEAST - 1, 0, LEAST), LEAST, since_s=0.0, took_s=1.0) is None
+    assert wait_s(Numbers(merged, LEAST, 0, LEAST), LEAST, since_s=0.0, took_s=1.0) == 0.0
+
+
 def test_few_vectors_stay_unmerged() -> None:
     assert wait_s(Numbers(0, LEAST - 1, 0, 10**4), LEAST, since_s=NEVER, took_s=0) is None
     assert wait_s(Numbers(0, LEAST, 0, LEAST), LEAST, since_s=NEVER, took_s=0) == 0
