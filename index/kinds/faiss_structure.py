@@ -13,7 +13,10 @@ from twinlens.index.kinds.exact import Rows
 from twinlens.index.kinds.kind import Kind
 from twinlens.index.protocol import Vectors
 
-_STEPS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048)
+_STEPS = (
+    *(1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 56, 64, 80, 96, 112, 128),
+    *(160, 192, 256, 384, 512, 768, 1024, 1536, 2048),
+)
 
 
 class FaissStructure:
