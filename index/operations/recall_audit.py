@@ -102,8 +102,6 @@ class RecallAudit:
                 return True
             share = _share_found(engine, query[np.newaxis])
         with self._lock:
-            if in_use != self._in_use(modality):  # merged meanwhile: whose searches they were is not known
-                return True
             if sample.engine != in_use:
                 sample.found.clear()
                 sample.engine = in_use

@@ -242,3 +242,15 @@ def test_after_closing_every_call_says_that_it_is_closed(collection: Collection)
     for call in (collection.list, collection.stats, lambda: collection.get("a"), lambda: collection.space_id):
         with pytest.raises(CollectionNotFound, match="collection photos is no longer open"):
             call()
+
+
+def test_pictures_of_many_deleted_items_are_removed_in_turns_with_other_writes(
+    collection: Collection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("twinlens.index.state._DISCARDED_AT_ONCE", 2)
+    collection.upsert([new_item(f"{i}", image=b"picture %d" % i) for i in range(7)], space_id=SPACE)
+    blobs = collection._state.folder / "blobs"
+    assert sum(path.is_file() for path in blobs.rglob("*")) == 7
+    collection.delete([f"{i}" for i in range(5)])
+    assert sum(path.is_file() for path in blobs.rglob("*")) == 2
+    assert collection.get_image("6") == b"picture 6"

@@ -331,7 +331,7 @@ def test_all_of_a_backup_is_on_disk_before_it_counts(
 
 
 def test_what_an_interrupted_backup_left_is_cleared_by_the_next_of_its_id(collection: Collection, place: str) -> None:
-    left = Path(place) / "backups" / "one" / "collection.db-journal"
+    left = Path(place) / "backups" / "one" / "left"
     left.parent.mkdir(parents=True)
     left.write_bytes(b"left")
     back_up(collection, place, "one")

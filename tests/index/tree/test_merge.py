@@ -3,6 +3,7 @@ from __future__ import annotations
 import errno
 import os
 import shutil
+import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -263,6 +264,27 @@ def test_a_merge_that_failed_in_the_background_is_tried_again_by_itself(
     assert len(attempts) == 3
     assert room.collection.stats().indexes[0].last_merge.error == ""
     room.check()
+
+
+def test_a_merge_that_failed_is_not_tried_again_at_once(room: Room, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_given: object, **_options: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    merges = room.collection._state.merges
+    with monkeypatch.context() as patched:
+        patched.setattr(policy, "FIRST_RETRY_S", 1000.0)
+        patched.setattr(policy, "LAST_RETRY_S", 1000.0)
+        patched.setattr(merge, "write_segment", full)
+        room.upsert(*range(LEAST))
+        with pytest.raises(CollectionError, match="No space left"):
+            room.collection.merge()
+        wait = merges.wait_s(time.monotonic())
+        assert wait is not None
+        assert 900 < wait <= 1000
+    room.collection.merge()
+    assert merges.wait_s(time.monotonic()) is None
+    room.upsert(*range(LEAST))
+    wait_until(lambda: room.numbers() == (LEAST, 0, 0))
 
 
 def test_a_modality_that_cannot_be_merged_keeps_no_other_from_it(room: Room) -> None:
