@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from twinlens.client import NewItem, Part, calls, collection_calls
+from twinlens.client import NewItem, Part, TwinlensError, calls, collection_calls, operation_calls
 from twinlens.client.split import split
 from twinlens.v1 import classification_pb2, collection_pb2, content_pb2, embedding_pb2, search_pb2
 
@@ -131,3 +131,10 @@ def test_deletions_of_many_ids_go_out_in_pieces(monkeypatch: pytest.MonkeyPatch)
 
     deleted, made = carry_out(collection_calls.delete_items("photos", (str(n) for n in range(5))), answer)
     assert (deleted, len(made)) == (5, 3)
+
+
+@pytest.mark.parametrize("values", [[], ["one", "two"]])
+def test_a_stream_that_ends_without_what_it_was_there_for_is_an_error(values: list[object]) -> None:
+    with pytest.raises(TwinlensError, match="without the backup") as caught:
+        operation_calls.only(values, "backup")
+    assert caught.value.code == "INTERNAL"

@@ -18,7 +18,10 @@ from twinlens.index.protocol import Keys
 def test_matches_are_deleted_with_their_vectors_and_pictures(collection: Collection) -> None:
     fill(collection)
     collection.upsert([new_item("picture", image=b"bytes", metadata={"n": -1})], space_id=SPACE)
+    pictures = collection._state.folder / "blobs"
+    assert [path.read_bytes() for path in pictures.rglob("*") if path.is_file()] == [b"bytes"]
     assert collection.delete(filter="odd = true OR n = -1") == 21
+    assert not [path for path in pictures.rglob("*") if path.is_file()]
     assert collection.count() == 20
     assert len(search(collection, "")) == 20
     assert collection.stats().image_vectors == 20

@@ -176,6 +176,19 @@ def test_errors_say_where_and_what_was_expected(text: str, column: int, problem:
     assert str(caught.value).isprintable()
 
 
+@pytest.mark.parametrize("path", ["id", "metadata.id"])
+def test_asterisks_are_wildcards_only_where_texts_are_compared_for_being_the_same(path: str) -> None:
+    for operator in ("<", "<=", ">", ">="):
+        for written in ('"*a*"', "*a*"):
+            node = parse(f"{path} {operator} {written}")
+            assert isinstance(node, Comparison)
+            assert node.value == Text("*a*")
+    for operator in ("=", "!=", ":"):
+        node = parse(f'{path} {operator} "*a*"')
+        assert isinstance(node, Comparison)
+        assert node.value == Text("a", open_start=True, open_end=True)
+
+
 def test_the_longest_and_deepest_filters_are_read() -> None:
     assert parse("(" * MAX_DEPTH + "a = 1" + ")" * MAX_DEPTH) == ONE
     deep = parse("NOT (" * MAX_DEPTH + "a = 1" + ")" * MAX_DEPTH)
