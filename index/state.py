@@ -140,6 +140,7 @@ class CollectionState:
             with self.database.read() as connection:
                 active, _ = generations.find_active(connection, self.name)
             self.loaded = self.load(active)
+            self.engines.maintenance.wake(self.merges)
         return self.loaded
 
     def load(self, generation: Generation) -> LoadedGeneration:
@@ -151,6 +152,7 @@ class CollectionState:
         """Lets searches that begin from now on use this generation; those that run keep theirs."""
         self.loaded = loaded
         self._changes += 1
+        self.engines.maintenance.wake(self.merges)
 
     def serves(self, loaded: LoadedGeneration) -> bool:
         """Whether searches that begin now use this generation. Callers hold `writing`."""
@@ -168,7 +170,7 @@ class CollectionState:
             self.loaded = None
             if not isinstance(error, Exception):
                 raise
-        self.engines.maintenance.wake()
+        self.engines.maintenance.wake(self.merges)
 
     def merge(self, *, kind: Kind | None, wait: bool) -> None:
         """As `Collection.merge`."""

@@ -30,7 +30,7 @@ class PictureBytes:
             blobs.measure()
         if blobs.total_bytes is None and not self._asked:
             self._asked = True
-            self._state.engines.maintenance.wake()
+            self._state.engines.maintenance.wake(self)
         return blobs.total_bytes or 0
 
     def wait_s(self, now_s: float) -> float | None:

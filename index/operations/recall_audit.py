@@ -58,7 +58,7 @@ class RecallAudit:
             idle = not any(sample.pending for sample in self._samples.values())
             self._samples[modality].pending.append(queries[0].copy())
         if idle:
-            self._state.engines.maintenance.wake()
+            self._state.engines.maintenance.wake(self)
 
     def recall(self, modality: Modality) -> Recall | None:
         """What was found out about the index in use; None before the first comparison."""

@@ -11,12 +11,18 @@ from twinlens.index.thread_priority import yield_to_searches
 
 log = logging.getLogger(__name__)
 
+_AT_ONCE = float("-inf")
+_NEVER = float("inf")
+
 
 class BackgroundWork(Protocol):
     """What a collection may leave for later."""
 
     def wait_s(self, now_s: float) -> float | None:
-        """How long until there is something to do: 0 for at once; None: not before the next `wake`. Must be quick."""
+        """How long until there is something to do: 0 for at once; None: not before the next `wake`. Must be quick.
+
+        What is due earlier than was last said must be told by `wake`.
+        """
 
     def run(self) -> None:
         """Does it, to its end or until the collection is closed."""
@@ -27,7 +33,7 @@ class Maintenance:
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
-        self._works: list[BackgroundWork] = []  # those run last are at the end
+        self._due_s: dict[BackgroundWork, float] = {}  # when to ask each again; those run last are at the end
         self._thread: threading.Thread | None = None
         self._closed = False
 
@@ -36,7 +42,7 @@ class Maintenance:
         with self._changed:
             if self._closed:
                 return
-            self._works.append(work)
+            self._due_s[work] = _AT_ONCE
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="index maintenance", daemon=True)
                 self._thread.start()
@@ -45,19 +51,20 @@ class Maintenance:
     def forget(self, work: BackgroundWork) -> None:
         """Runs this no more; does not wait for it."""
         with self._changed:
-            if work in self._works:
-                self._works.remove(work)
+            self._due_s.pop(work, None)
 
-    def wake(self) -> None:
-        """Says that something may have become due. The caller must hold no lock that `wait_s` takes."""
+    def wake(self, work: BackgroundWork) -> None:
+        """Says that this may have become due. The caller must hold no lock that its `wait_s` takes."""
         with self._changed:
-            self._changed.notify_all()
+            if work in self._due_s:
+                self._due_s[work] = _AT_ONCE
+                self._changed.notify_all()
 
     def close(self) -> None:
         """Waits for what runs and ends the thread. Collections are closed before, which stops it quickly."""
         with self._changed:
             self._closed = True
-            self._works.clear()
+            self._due_s.clear()
             self._changed.notify_all()
             thread = self._thread
         if thread is not None:
@@ -76,15 +83,15 @@ class Maintenance:
         with self._changed:
             while not self._closed:
                 now_s = time.monotonic()
-                soonest: float | None = None
-                for work in self._works:
-                    wait_s = work.wait_s(now_s)
-                    if wait_s is None:
+                for work, due_s in self._due_s.items():  # a catalog may have thousands: only few are asked each time
+                    if due_s > now_s:
                         continue
-                    if wait_s <= 0:
-                        self._works.remove(work)
-                        self._works.append(work)
+                    wait_s = work.wait_s(now_s)
+                    if wait_s is not None and wait_s <= 0:
+                        del self._due_s[work]
+                        self._due_s[work] = _AT_ONCE
                         return work
-                    soonest = wait_s if soonest is None else min(soonest, wait_s)
-                self._changed.wait(soonest)
+                    self._due_s[work] = _NEVER if wait_s is None else now_s + wait_s
+                soonest_s = min(self._due_s.values(), default=_NEVER)
+                self._changed.wait(None if soonest_s == _NEVER else soonest_s - now_s)
             return None

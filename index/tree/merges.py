@@ -44,7 +44,7 @@ class Merges:
         request: Future[None] = Future()
         with self._lock:
             self._requests.append(request)
-        self._state.engines.maintenance.wake()
+        self._state.engines.maintenance.wake(self)
         return request
 
     def cancel(self) -> None:

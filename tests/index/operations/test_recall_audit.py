@@ -31,7 +31,8 @@ class Waiting:
 
     def forget(self, work: object) -> None: ...
 
-    def wake(self) -> None:
+    def wake(self, work: object) -> None:
+        del work
         self.woken += 1
 
 

@@ -35,7 +35,7 @@ def test_work_is_done_once_it_is_due() -> None:
         work = Work()
         maintenance.watch(work)
         work.permits = 2
-        maintenance.wake()
+        maintenance.wake(work)
         assert work.done.acquire(timeout=30)
         assert work.done.acquire(timeout=30)
     assert work.ran == 2
@@ -55,6 +55,26 @@ def test_what_becomes_due_by_itself_needs_no_waking() -> None:
         maintenance.watch(work)
         assert work.done.acquire(timeout=30)
     assert work.asked >= 2
+
+
+def test_of_many_only_what_may_have_become_due_is_asked() -> None:
+    class Counting(Work):
+        asked = 0
+
+        def wait_s(self, now_s: float) -> float | None:
+            self.asked += 1
+            return super().wait_s(now_s)
+
+    with closing(Maintenance()) as maintenance:
+        idle, busy = Counting(), Counting()
+        maintenance.watch(idle)
+        maintenance.watch(busy)
+        for _ in range(20):
+            busy.permits = 1
+            maintenance.wake(busy)
+            assert busy.done.acquire(timeout=30)
+    assert idle.asked == 1
+    assert busy.asked >= 20
 
 
 def test_collections_take_turns() -> None:
@@ -97,7 +117,8 @@ def test_what_is_forgotten_is_not_run() -> None:
         maintenance.forget(forgotten)
         maintenance.watch(watched)
         forgotten.permits = watched.permits = 1
-        maintenance.wake()
+        maintenance.wake(forgotten)
+        maintenance.wake(watched)
         assert watched.done.acquire(timeout=30)
     assert forgotten.ran == 0
 
@@ -110,7 +131,7 @@ def test_closing_ends_the_thread_and_nothing_runs_after() -> None:
     maintenance.close()
     work.permits = 1
     maintenance.watch(work)
-    maintenance.wake()
+    maintenance.wake(work)
     assert work.ran == 0
     assert not any(thread.name == "index maintenance" for thread in threading.enumerate())
 
