@@ -91,8 +91,9 @@ class Database:
             with self._lock:
                 connection = self._idle.pop() if self._idle else None
             if connection is None:
-                connection = _connect(self._path)
-                connection.execute("PRAGMA query_only = ON")
+                # One that could write would, if it is closed last, move the log into the database and remove the log by
+                # its name. A reader that outlives `close` may do so when another database has that name already.
+                connection = _connect(self._path, mode="ro")
             try:
                 connection.execute("BEGIN")
                 yield connection

@@ -45,3 +45,22 @@ def test_a_reader_that_ends_after_the_database_was_closed_closes_its_connection(
         assert connection.execute("SELECT count(*) FROM items").fetchone() == (0,)
     with pytest.raises(sqlite3.ProgrammingError, match="closed"):
         connection.execute("SELECT 1")
+
+
+def test_a_reader_that_ends_after_the_database_was_closed_leaves_its_files_alone(path: Path) -> None:
+    """By then another database may have its name: SQLite looks for that once, then moves the log, then removes it."""
+    database = Database(path, "it")
+    with database.read() as connection:
+        connection.execute("SELECT count(*) FROM items").fetchone()
+        with database.write() as writer:
+            writer.execute("CREATE TABLE later (value)")
+        database.close()
+        before = {file.name: file.read_bytes() for file in path.parent.iterdir()}
+        assert before["collection.db-wal"]
+    after = {file.name: file.read_bytes() for file in path.parent.iterdir()}
+    assert {name: len(data) for name, data in after.items()} == {name: len(data) for name, data in before.items()}
+    assert after["collection.db-wal"] == before["collection.db-wal"]
+    assert after["collection.db"] == before["collection.db"]
+    with closing(Database(path, "it")) as again, again.read() as connection:
+        assert connection.execute("SELECT count(*) FROM later").fetchone() == (0,)
+    assert [file.name for file in path.parent.iterdir()] == ["collection.db"]
