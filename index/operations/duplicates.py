@@ -87,7 +87,9 @@ def _pairs(
 ) -> Iterator[Pairs]:
     """Takes a turn among the searches for each block, and ends when the collection closes."""
     vectors, engine = file.vectors(), loaded.engines[modality]
-    if getattr(engine, "kind", None) is Kind.FLAT:
+    with state.use():  # an index that was closed tells nothing
+        flat = getattr(engine, "kind", None) is Kind.FLAT
+    if flat:
         exact = True  # its searches compare with all, too, but ten times slower than matrices are multiplied
     if exact or (exact is None and len(places) <= FEW_VECTORS):
         found, turn = all_pairs(vectors, places, threshold), state.engines.threads

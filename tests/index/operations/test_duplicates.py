@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -144,6 +145,23 @@ def test_the_search_for_duplicates_stops_when_the_collection_closes_or_the_calle
     catalog.close()
     with pytest.raises(CollectionNotFound):
         list(steps)
+
+
+@pytest.mark.parametrize("exact", [None, False])
+def test_a_collection_that_closes_at_any_step_is_told_as_closed(tmp_path: Path, exact: bool | None) -> None:
+    taken, ended = 0, False
+    while not ended:
+        catalog = Catalog(tmp_path / f"{taken}")
+        collection = catalog.create("photos", space_id=SPACE, dimension=DIMENSION)
+        store(collection, {name: axis(0) for name in "abc"})
+        steps = collection.duplicates(Modality.IMAGE, exact=exact)
+        for _ in range(taken):
+            next(steps)
+        catalog.close()
+        with suppress(CollectionNotFound):
+            ended = next(steps, None) is None
+        taken += 1
+    assert taken > 3
 
 
 @given(
