@@ -121,6 +121,15 @@ class CollectionState:
                 raise CollectionNotFound(f"{self.name} is no longer open")
             yield
 
+    def check_not_closing(self) -> None:
+        """Ends a long call early.
+
+        Raises:
+            CollectionNotFound: somebody waits to close the collection.
+        """
+        if self.closing.is_set():
+            raise CollectionNotFound(f"{self.name} is being closed")
+
     @property
     def version(self) -> str:
         """Another one after every change of items or of the active generation, and every time it is opened."""

@@ -63,11 +63,16 @@ def write_segment(
     """
     if kind is Kind.AUTO:
         raise ValueError("a segment is of a kind that was chosen")
+
+    def look_up() -> None:
+        if stop():
+            raise MergeStopped("merging was stopped")
+
     aside = folder.with_name(f".{folder.name}.new")
     shutil.rmtree(aside, ignore_errors=True)
     try:
         aside.mkdir()
-        keys = _write_vectors(aside / _VECTORS, chunks, dimension, stop)
+        keys = _write_vectors(aside / _VECTORS, chunks, dimension, look_up)
         _write_keys(aside / _KEYS, keys)
         names = [_KEYS, _VECTORS]
         matrix = map_vectors(aside / _VECTORS, len(keys), dimension)
@@ -86,7 +91,7 @@ def write_segment(
                 count=len(keys),
                 dimension=dimension,
                 parameters=parameters,
-                files={name: _size_and_checksum(aside / name) for name in names},
+                files={name: _size_and_checksum(aside / name, look_up) for name in names},
             ),
         )
         sync_all([*(aside / name for name in names), aside])
@@ -96,8 +101,12 @@ def write_segment(
         shutil.rmtree(aside, ignore_errors=True)
 
 
-def check_segment(folder: Path) -> SegmentManifest:
+def check_segment(folder: Path, look_up: Callable[[], None] = lambda: None) -> SegmentManifest:
     """Reads every byte of a segment and says what it is.
+
+    Args:
+        folder: Where it lies.
+        look_up: Called often; what it raises ends it.
 
     Raises:
         DamagedSegment: a file is missing or is not what was written; it is named.
@@ -105,7 +114,7 @@ def check_segment(folder: Path) -> SegmentManifest:
     manifest = read_manifest(folder)
     for name, (size, checksum) in manifest.files.items():
         try:
-            found = _size_and_checksum(folder / name)
+            found = _size_and_checksum(folder / name, look_up)
         except OSError as error:
             raise DamagedSegment(f"{folder.name}/{name}: {(error.strerror or 'unreadable').lower()}") from error
         if found[0] != size:
@@ -155,15 +164,14 @@ def open_segment(folder: Path, *, threads: SearchThreads, device: Device = Devic
 
 
 def _write_vectors(
-    path: Path, chunks: Iterable[tuple[Keys, Vectors]], dimension: int, stop: Callable[[], bool]
+    path: Path, chunks: Iterable[tuple[Keys, Vectors]], dimension: int, look_up: Callable[[], None]
 ) -> Keys:
     """Writes the vectors and returns their keys."""
     parts: list[Keys] = []
     last = -1
     with path.open("wb") as file:
         for keys, vectors in chunks:
-            if stop():
-                raise MergeStopped("merging was stopped")
+            look_up()
             if vectors.shape != (len(keys), dimension):
                 raise ValueError(f"vectors of shape {vectors.shape} where ({len(keys)}, {dimension}) is wanted")
             if len(keys) == 0:
@@ -208,10 +216,11 @@ def _map(folder: Path, manifest: SegmentManifest) -> Vectors:
     return matrix
 
 
-def _size_and_checksum(path: Path) -> tuple[int, int]:
+def _size_and_checksum(path: Path, look_up: Callable[[], None]) -> tuple[int, int]:
     size, checksum = 0, 0
     with path.open("rb", buffering=0) as file:
         while piece := file.read(_PIECE_BYTES):
+            look_up()
             size += len(piece)
             checksum = zlib.crc32(piece, checksum)
     return size, checksum

@@ -15,7 +15,7 @@ from pathlib import Path
 from twinlens.index import generations, stored_vectors
 from twinlens.index.blobs import content_hash
 from twinlens.index.durable import make_folder, sync
-from twinlens.index.errors import BackupExists, CollectionError, CollectionNotFound, CorruptCollection, DamagedBackup
+from twinlens.index.errors import BackupExists, CollectionError, CorruptCollection, DamagedBackup
 from twinlens.index.ids import check_backup_id, may_be_backup_id
 from twinlens.index.operations import statements
 from twinlens.index.operations.backup_manifest import BackupManifest, decode_manifest
@@ -159,8 +159,7 @@ def _read_vectors(state: CollectionState, connection: sqlite3.Connection) -> Ite
         done = 0
         try:
             for _, keys, _ in stored_vectors.stream_vectors(connection, of.number, of.dimension, state.name):
-                if state.closing.is_set():
-                    raise CollectionNotFound(f"{state.name} is being closed")
+                state.check_not_closing()
                 done += len(keys)
                 yield Progress("vectors", done, max(done, of.items))
         except CorruptCollection as error:
@@ -213,8 +212,7 @@ def _to_copy(
 ) -> bytes | None:
     """What has to be written of a picture; counts it. A lost one does not stop the backup: it is named in it."""
     with state.use():
-        if state.closing.is_set():
-            raise CollectionNotFound(f"{state.name} is being closed")
+        state.check_not_closing()
         size_bytes = state.blobs.size_of(digest)
         if size_bytes is not None and size_bytes == there.get(digest):
             pictures.count += 1

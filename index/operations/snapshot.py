@@ -9,7 +9,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from twinlens.index.database import TRUSTED_SCHEMA, translated
-from twinlens.index.errors import CollectionNotFound, CorruptCollection
+from twinlens.index.errors import CorruptCollection
 from twinlens.index.state import CollectionState
 
 _PAGES = 256  # copied between two looks at whether the collection is to be closed
@@ -27,8 +27,7 @@ def take_snapshot(state: CollectionState, target: Path) -> None:
     """
 
     def look_up(*_: int) -> None:
-        if state.closing.is_set():
-            raise CollectionNotFound(f"{state.name} is being closed")
+        state.check_not_closing()
 
     with (
         state.use(),

@@ -21,7 +21,7 @@ def check_segments(state: CollectionState) -> Iterator[Progress | Finding]:
             continue
         try:
             with state.use():
-                check_segment(state.segments / token)
+                check_segment(state.segments / token, state.check_not_closing)
         except DamagedSegment as error:
             if token == tree.token:  # otherwise a merge has put another in its place
                 yield Finding(

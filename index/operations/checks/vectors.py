@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from twinlens.index import generations, stored_vectors
-from twinlens.index.errors import CollectionNotFound, CorruptCollection
+from twinlens.index.errors import CorruptCollection
 from twinlens.index.generations import Generation
 from twinlens.index.item import Modality
 from twinlens.index.operations.checks.few import Few
@@ -39,8 +39,7 @@ def _check(
         yield Progress(step, 0, total)
         while True:
             with state.use():
-                if state.closing.is_set():
-                    raise CollectionNotFound(f"{state.name} is being closed")
+                state.check_not_closing()
                 rows = stored_vectors.page_of_vectors(connection, generation.number, modality, after, _PAGE)
             if not rows:
                 break

@@ -196,6 +196,18 @@ def test_a_damaged_segment_is_named_and_a_merge_mends_it(collection: Collection,
     assert findings(collection) == []
 
 
+def test_whoever_waits_to_close_a_collection_does_not_wait_for_its_index_files_to_be_read(
+    collection: Collection,
+) -> None:
+    collection.merge()
+    steps = collection.check()
+    while next(steps) != Progress("index files", 0, 2):
+        pass
+    collection._state.closing.set()
+    with pytest.raises(CollectionNotFound, match="is being closed"):
+        next(steps)
+
+
 def test_an_index_that_misses_the_nearest_is_named(tmp_path: Path) -> None:
     catalog = Catalog(tmp_path, engine=ForgetfulIndex)
     collection = catalog.create("photos", space_id=SPACE, dimension=DIMENSION)
