@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from twinlens.index import stored_vectors
-from twinlens.index.errors import CollectionNotFound, InvalidArgument
+from twinlens.index.errors import InvalidArgument
 from twinlens.index.generations import LoadedGeneration
 from twinlens.index.item import Modality
 from twinlens.index.kinds.kind import Kind
@@ -97,8 +97,7 @@ def _pairs(
         found, turn = engine_pairs(engine, vectors, keys, places, threshold), None
     while True:
         with state.use():
-            if state.closing.is_set():
-                raise CollectionNotFound(f"{state.name} is being closed")
+            state.check_not_closing()
             if turn is None:
                 pairs = next(found, None)
             else:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import itertools
 import json
 import zlib
 from collections.abc import Iterator
@@ -59,19 +60,28 @@ def test_a_segment_may_be_empty(tmp_path: Path) -> None:
     assert [len(each) for each in scores] == [len(each) for each in found] == [0, 0]
 
 
-def test_stopping_leaves_nothing(tmp_path: Path) -> None:
+def test_stopping_leaves_nothing_whenever_it_comes(tmp_path: Path) -> None:
     keys, vectors = some_vectors()
-    answers = iter([False, False, True])
-    with pytest.raises(MergeStopped):
-        write_segment(
-            tmp_path / "s",
-            ((keys[i : i + 1], vectors[i : i + 1]) for i in range(60)),
-            dimension=DIMENSION,
-            kind=Kind.FLAT,
-            threads=THREADS,
-            stop=lambda: next(answers),
-        )
-    assert list(tmp_path.iterdir()) == []
+
+    def write(looks: int) -> bool:
+        """Stops at the look after so many; whether that was too late."""
+        left = iter(range(looks))
+        try:
+            write_segment(
+                tmp_path / "s",
+                ((keys[i : i + 20], vectors[i : i + 20]) for i in range(0, 60, 20)),
+                dimension=DIMENSION,
+                kind=Kind.FLAT,
+                threads=THREADS,
+                stop=lambda: next(left, None) is None,
+            )
+        except MergeStopped:
+            assert list(tmp_path.iterdir()) == []
+            return False
+        return True
+
+    looks = next(looks for looks in itertools.count() if write(looks))
+    assert looks == 5, "three chunks, and the sums of two files"
 
 
 def test_an_error_of_the_source_leaves_nothing(tmp_path: Path) -> None:
