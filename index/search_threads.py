@@ -5,7 +5,7 @@ from __future__ import annotations
 import queue
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 
 from twinlens.index.faiss_library import import_faiss
 
@@ -37,33 +37,18 @@ class SearchThreads:
             self._limit = int(import_faiss().omp_get_max_threads())
         return self._limit
 
-    @contextmanager
-    def take(self, wanted: int = 1) -> Iterator[int]:
-        """Waits for a free thread and lets FAISS use as many as are free, within this block.
+    def take(self, wanted: int = 1) -> AbstractContextManager[int]:
+        """Waits for a free thread and lets FAISS use as many as are free, within a block.
 
         Not re-entrant: within the block the thread must not take more.
 
         Args:
             wanted: More would be of no use; at least one is always given.
 
-        Yields:
-            How many it got.
+        Returns:
+            Gives how many it got.
         """
-        free = self._free or self._made()
-        free.get()
-        taken = 1
-        try:
-            while taken < wanted and not free.empty():
-                try:
-                    free.get_nowait()
-                except queue.Empty:
-                    break
-                taken += 1
-            _set_threads(taken)
-            yield taken
-        finally:
-            for _ in range(taken):
-                free.put(None)
+        return _Taken(self._free or self._made(), wanted)
 
     @contextmanager
     def beside(self) -> Iterator[int]:
@@ -89,6 +74,34 @@ class SearchThreads:
                     free.put(None)
                 self._free = free
             return self._free
+
+
+class _Taken:
+    """Some threads of a budget; a class, because every search makes one and a generator takes twice as long."""
+
+    __slots__ = ("_free", "_taken", "_wanted")
+
+    def __init__(self, free: queue.SimpleQueue[None], wanted: int) -> None:
+        self._free = free
+        self._wanted = wanted
+        self._taken = 0
+
+    def __enter__(self) -> int:
+        self._free.get()
+        taken = 1
+        while taken < self._wanted:
+            try:
+                self._free.get_nowait()
+            except queue.Empty:
+                break
+            taken += 1
+        self._taken = taken
+        _set_threads(taken)
+        return taken
+
+    def __exit__(self, *exception: object) -> None:
+        for _ in range(self._taken):
+            self._free.put(None)
 
 
 def _set_threads(count: int) -> None:

@@ -161,9 +161,10 @@ class MergedVectors:
             else:
                 with self._threads.take(len(some)):
                     rows = structure.propose(some, candidates, effort)
-                    complete = rows[:, -1] >= 0
-                    if shown is not None:
-                        rows[~shown[rows]] = -1  # row -1 is the last one, but stays what it is
+                complete = rows[:, -1] >= 0
+                if shown is not None:
+                    rows[~shown[rows]] = -1  # row -1 is the last one, but stays what it is
+                with self._threads.take():  # on several threads, waking them takes longer than what they save
                     scores, keys, sure = rank_near(matrix, self.keys, some, rows, found)
                 sure &= _enough(rows, found, wanted // 2 if thinned else None, complete)
             if best is None and sure.all():
