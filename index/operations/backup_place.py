@@ -132,7 +132,10 @@ class BackupPlace:
     def remove_tree(self, path: str) -> None:
         """Removes a folder with all that is below it, if it is there."""
         with self.clear_errors("tidied"), suppress(FileNotFoundError):
-            self._fs.rm(self._at(path), recursive=True)
+            if self.local is not None:
+                shutil.rmtree(self.local / path)  # fsspec would take a `*` in the place's name for a pattern
+            else:
+                self._fs.rm(self._at(path), recursive=True)
 
     def remove_folder(self, path: str) -> None:
         """Removes a folder with all files in it, if it is there."""

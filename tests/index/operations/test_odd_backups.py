@@ -16,6 +16,7 @@ from twinlens.index.catalog import Catalog
 from twinlens.index.collection import Collection
 from twinlens.index.errors import BackupNotFound, DamagedBackup
 from twinlens.index.operations.backup import list_backups
+from twinlens.index.operations.backup_place import BackupPlace
 
 
 @pytest.fixture
@@ -116,3 +117,21 @@ def test_a_description_with_the_right_digest_that_describes_nothing_is_refused(
     assert names(place) == ["second"]
     with pytest.raises(DamagedBackup, match="does not describe a backup"):
         restore(catalog, place, "first")
+
+
+@pytest.mark.parametrize("name", ["*", "[ab]", "a?", "sp ace é 日本", "%20#x?y=1"])
+def test_a_place_may_be_called_anything_and_nothing_else_is_read_or_removed(
+    catalog: Catalog, place: Path, tmp_path: Path, name: str
+) -> None:
+    beside = tmp_path / "places" / "ab"
+    shutil.copytree(place, beside)
+    odd = beside.with_name(name)
+    for _ in catalog.get("photos").backup(str(odd), backup="odd"):
+        pass
+    assert names(odd) == ["odd"]
+    assert restore(catalog, odd, "odd").get("a").has_image
+    BackupPlace(str(odd)).remove_tree("backups")
+    BackupPlace(str(odd)).remove_tree("backups")
+    assert names(odd) == []
+    assert names(beside) == ["first", "second"]
+    assert restore(catalog, beside, "first").get("a").has_image
