@@ -20,7 +20,7 @@ DEPTHS = (10, 100, 1000)
 _QUERIES = (384, 64, 16)  # for each depth: the deeper, the more each tells
 _QUERIES_AT_ONCE = 32
 _SPARE = 6
-_CANDIDATES_A_HIT = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
+_CANDIDATES_A_HIT = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 32)
 _MOST_CANDIDATES = 4000
 # Of what is thorough enough for the candidates, this share of the rest may be lost by comparing too few of them again.
 _LOST_TO_CODES = 0.5
