@@ -124,6 +124,7 @@ def test_what_is_forgotten_is_not_run() -> None:
 
 
 def test_closing_ends_the_thread_and_nothing_runs_after() -> None:
+    before = set(threading.enumerate())
     maintenance = Maintenance()
     work = Work()
     maintenance.watch(work)
@@ -133,7 +134,7 @@ def test_closing_ends_the_thread_and_nothing_runs_after() -> None:
     maintenance.watch(work)
     maintenance.wake(work)
     assert work.ran == 0
-    assert not any(thread.name == "index maintenance" for thread in threading.enumerate())
+    assert not [thread for thread in threading.enumerate() if thread not in before]
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux has a priority for each thread")
