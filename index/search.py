@@ -34,23 +34,50 @@ def live_hits(
     Returns:
         Per query the hits, best first: `top_k` of them while there are as many.
     """
-    least = -np.inf if min_score is None else min_score
     wanted = top_k
     while True:
         scores, keys = engine.search(queries, wanted, exact=exact, among=among)
-        near = scores.astype(np.float64) >= least  # as it was given, not rounded to the scores' 32 bits
-        distinct = set(keys[near].tolist())
-        items = fetch(distinct)
-        hits = [
-            [
-                Hit(items[key], score)
-                for key, score in zip(of_keys, of_scores, strict=True)
-                if score >= least and key in items
-            ][:top_k]
-            for of_keys, of_scores in zip(keys.tolist(), scores.tolist(), strict=True)
-        ]
-        if keys.shape[1] < wanted or all(
-            len(of_query) == top_k or not last for of_query, last in zip(hits, near[:, -1], strict=True)
-        ):
+        hits, lacking = look_up(scores, keys, wanted, top_k, fetch, min_score)
+        if not lacking:
             return hits
-        wanted += len(distinct) - len(items)
+        wanted += lacking
+
+
+def look_up(
+    scores: Vectors,
+    keys: Keys,
+    wanted: int,
+    top_k: int,
+    fetch: Callable[[Iterable[int]], Mapping[int, Item]],
+    min_score: float | None,
+) -> tuple[list[list[Hit]], int]:
+    """Makes hits of what an engine found.
+
+    Args:
+        scores: As the engine gave them, shape (q, found).
+        keys: The same.
+        wanted: How many it was asked for, from `top_k`.
+        top_k: How many hits at most.
+        fetch: See `live_hits`.
+        min_score: Leave out hits below this cosine.
+
+    Returns:
+        Per query the hits, best first. And 0 where these are all there can be; else how many of the keys have no item,
+        for which the engine may have others.
+    """
+    least = -np.inf if min_score is None else min_score
+    near = scores.astype(np.float64) >= least  # as it was given, not rounded to the scores' 32 bits
+    distinct = set(keys[near].tolist())
+    items = fetch(distinct)
+    hits = [
+        [
+            Hit(items[key], score)
+            for key, score in zip(of_keys, of_scores, strict=True)
+            if score >= least and key in items
+        ][:top_k]
+        for of_keys, of_scores in zip(keys.tolist(), scores.tolist(), strict=True)
+    ]
+    complete = keys.shape[1] < wanted or all(
+        len(of_query) == top_k or not last for of_query, last in zip(hits, near[:, -1], strict=True)
+    )
+    return hits, 0 if complete else len(distinct) - len(items)

@@ -14,7 +14,7 @@ from twinlens.index.milvus.items import StoredItem
 from twinlens.index.milvus.state import MilvusState
 from twinlens.index.milvus.vector_index import MilvusIndex
 from twinlens.index.protocol import Vectors
-from twinlens.index.search import live_hits
+from twinlens.index.search import live_hits, look_up
 
 Fetch = Callable[[Iterable[int]], Mapping[int, Item]]
 """The items of those keys that exist."""
@@ -59,25 +59,11 @@ def filtered_hits(
     def fetch_matching(keys: Iterable[int]) -> dict[int, Item]:
         return {key: item for key, item in fetch(keys).items() if matches(node, item)}
 
-    least = -np.inf if min_score is None else min_score
     # Once only: far down a list of the nearest, an approximate search misses more than it may.
-    for wanted in [top_k * _WIDER]:
-        scores, keys = index.search(queries, wanted, exact=exact)
-        near = scores.astype(np.float64) >= least
-        items = fetch_matching(set(keys[near].tolist()))
-        hits = [
-            [
-                Hit(items[key], score)
-                for key, score in zip(of_keys, of_scores, strict=True)
-                if score >= least and key in items
-            ][:top_k]
-            for of_keys, of_scores in zip(keys.tolist(), scores.tolist(), strict=True)
-        ]
-        if keys.shape[1] < wanted or all(
-            len(of_query) == top_k or not last for of_query, last in zip(hits, near[:, -1], strict=True)
-        ):
-            break
-    else:
-        among = np.array(sorted(stored.key for stored in matching(state, node)), dtype=np.int64)
-        hits = live_hits(index, queries, top_k, fetch_matching, min_score=min_score, exact=True, among=among)
-    return hits
+    wanted = top_k * _WIDER
+    scores, keys = index.search(queries, wanted, exact=exact)
+    hits, lacking = look_up(scores, keys, wanted, top_k, fetch_matching, min_score)
+    if not lacking:
+        return hits
+    among = np.array(sorted(stored.key for stored in matching(state, node)), dtype=np.int64)
+    return live_hits(index, queries, top_k, fetch_matching, min_score=min_score, exact=True, among=among)
