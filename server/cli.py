@@ -46,7 +46,24 @@ def serve(
     grace_s: Annotated[
         float | None, typer.Option("--grace", help="Seconds running calls have to finish on SIGTERM. Default: 10.")
     ] = None,
+    tls_cert: Annotated[Path | None, typer.Option(help="PEM file of the server's certificate chain.")] = None,
+    tls_key: Annotated[Path | None, typer.Option(help="PEM file of its key.")] = None,
+    tls_client_ca: Annotated[
+        Path | None,
+        typer.Option(help="PEM file of authorities; clients must have a certificate that one of them signed."),
+    ] = None,
+    tokens: Annotated[
+        Path | None, typer.Option(help="File of hashed tokens (docs/security.md); callers must then bring one.")
+    ] = None,
+    fetch_host: Annotated[
+        list[str] | None,
+        typer.Option(help="A host that pictures may be fetched from, or *.DOMAIN; repeatable. Default: none."),
+    ] = None,
+    metrics_port: Annotated[
+        int | None, typer.Option(help="Port of /metrics for Prometheus; 0 picks a free one. Default: there is none.")
+    ] = None,
     log_level: Annotated[str | None, typer.Option(help="debug, info, warning or error. Default: info.")] = None,
+    log_format: Annotated[str | None, typer.Option(help="text or json. Default: text.")] = None,
     config: Annotated[
         Path | None, typer.Option(help="TOML file of settings; TWINLENS_… variables and options overrule it.")
     ] = None,
@@ -73,7 +90,14 @@ def serve(
             precision=precision,
             tune=tune or None,
             grace_s=grace_s,
+            tls_cert=tls_cert,
+            tls_key=tls_key,
+            tls_client_ca=tls_client_ca,
+            tokens=tokens,
+            fetch_hosts=tuple(fetch_host) if fetch_host else None,
+            metrics_port=metrics_port,
             log_level=log_level,
+            log_format=log_format,
         )
     except SettingsError as error:
         raise click.ClickException(str(error)) from None

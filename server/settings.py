@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, SecretStr, ValidationError, model_validator
-from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, TomlConfigSettingsSource
+from pydantic import Field, SecretStr, ValidationError, field_validator, model_validator
+from pydantic_settings import (
+    BaseSettings,
+    NoDecode,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+    TomlConfigSettingsSource,
+)
 
 MIB = 2**20
 
@@ -35,6 +41,31 @@ class Settings(BaseSettings):
     # Measure on starting what is fastest here, serve with it, and remember it for later starts with precision "tuned".
     tune: bool = False
     log_level: Literal["debug", "info", "warning", "error"] = "info"
+    # "json": one object a line, for collectors of logs.
+    log_format: Literal["text", "json"] = "text"
+    # PEM files of the server's certificate chain and its key: both, or neither for a port without encryption.
+    tls_cert: Path | None = None
+    tls_key: Path | None = None
+    # PEM file of the authorities that sign certificates of clients; then every client must bring one.
+    tls_client_ca: Path | None = None
+    # File of hashed tokens (docs/security.md), read again when it changes; then every call must bring a token.
+    tokens: Path | None = None
+    # Health and reflection answer callers without a token.
+    open_health: bool = True
+    open_reflection: bool = False
+    # Hosts pictures may be fetched from, such as "images.example.com" or "*.example.com"; none: nothing is fetched.
+    fetch_hosts: Annotated[tuple[str, ...], NoDecode] = ()
+    # Also by http://, which anyone on the way can read and change.
+    fetch_http: bool = False
+    # For one picture, with all redirects.
+    fetch_timeout_s: float = Field(default=10.0, gt=0, le=600)
+    # Where /metrics is served for Prometheus, by http; without a port it is not. 0 picks a free one.
+    metrics_host: str = "127.0.0.1"
+    metrics_port: int | None = Field(default=None, ge=0, le=65535)
+    # Where spans are sent, by OTLP over gRPC (extra "otel"), such as http://127.0.0.1:4317; none: there are none.
+    otlp_endpoint: str | None = None
+    # Which share of the calls that bring no decision of their own is traced.
+    trace_ratio: float = Field(default=1.0, ge=0, le=1)
     # A message may hold a batch of photos; both sides of the wire use the same limit.
     max_message_bytes: int = Field(default=64 * MIB, ge=MIB, le=2**31 - 1)
     max_batch: int = Field(default=16, ge=1, le=1024)
@@ -65,6 +96,22 @@ class Settings(BaseSettings):
     grace_s: float = Field(default=10.0, ge=0)
     canary_interval_s: float = Field(default=5.0, gt=0)
     canary_timeout_s: float = Field(default=10.0, gt=0)
+    # A worker that is that long on one piece of work, and much longer than such work took before, is stuck: health goes
+    # red and the worker is replaced.
+    stuck_s: float = Field(default=4.0, gt=0)
+
+    @field_validator("fetch_hosts", mode="before")
+    @classmethod
+    def _hosts(cls, value: object) -> object:
+        return tuple(host.strip() for host in value.split(",") if host.strip()) if isinstance(value, str) else value
+
+    @model_validator(mode="after")
+    def _key_and_certificate(self) -> Self:
+        if (self.tls_cert is None) != (self.tls_key is None):
+            raise ValueError("TLS needs both tls_cert and tls_key")
+        if self.tls_client_ca is not None and self.tls_cert is None:
+            raise ValueError("certificates of clients are checked over TLS only: give tls_cert and tls_key, too")
+        return self
 
     @model_validator(mode="after")
     def _tuning_chooses_alone(self) -> Self:

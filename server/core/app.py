@@ -18,6 +18,7 @@ from twinlens.server.core.labels import LabelCache
 from twinlens.server.core.operations import OperationRunner
 from twinlens.server.core.pool import WorkerPool
 from twinlens.server.core.search import Searcher
+from twinlens.server.core.telemetry import Telemetry
 from twinlens.server.core.thread_shares import thread_shares
 from twinlens.server.core.towers import refuse_if_unsupported
 from twinlens.server.core.upsert import Upserter
@@ -30,6 +31,7 @@ class Application:
     def __init__(self, encoder: EncoderLike, catalog: CatalogLike, settings: Settings) -> None:
         self.settings = settings
         self.catalog = catalog
+        self.telemetry = Telemetry()
         self.io = WorkerPool("io", settings.io_threads)
         self.engine = Engine(
             encoder,

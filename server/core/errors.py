@@ -38,6 +38,8 @@ class Code(StrEnum):
     NOT_FOUND = "not_found"
     ALREADY_EXISTS = "already_exists"
     FAILED_PRECONDITION = "failed_precondition"
+    UNAUTHENTICATED = "unauthenticated"
+    PERMISSION_DENIED = "permission_denied"
     RESOURCE_EXHAUSTED = "resource_exhausted"
     DEADLINE_EXCEEDED = "deadline_exceeded"
     UNAVAILABLE = "unavailable"
@@ -55,6 +57,7 @@ class Reason(StrEnum):
     NOT_FOUND = "not_found"
     INVALID_INPUT = "invalid_input"
     UNSUPPORTED = "unsupported"
+    NOT_FETCHED = "not_fetched"
     INTERNAL = "internal"
 
 

@@ -22,34 +22,59 @@ _runtime_version.ValidateProtobufRuntimeVersion(
 _sym_db = _symbol_database.Default()
 
 
+from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 from twinlens.v1 import content_pb2 as twinlens_dot_v1_dot_content__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n twinlens/v1/classification.proto\x12\x0btwinlens.v1\x1a\x19twinlens/v1/content.proto\"n\n\x07\x45xample\x12\r\n\x05label\x18\x01 \x01(\t\x12\x0f\n\x05image\x18\x02 \x01(\x0cH\x00\x12\x11\n\x07item_id\x18\x03 \x01(\tH\x00\x12%\n\x06vector\x18\x04 \x01(\x0b\x32\x13.twinlens.v1.VectorH\x00\x42\t\n\x07\x63ontent\"\xdf\x01\n\nExampleSet\x12&\n\x08\x65xamples\x18\x01 \x03(\x0b\x32\x14.twinlens.v1.Example\x12\x12\n\ncollection\x18\x02 \x01(\t\x12\x11\n\tlabel_key\x18\x03 \x01(\t\x12&\n\x04rule\x18\x04 \x01(\x0e\x32\x18.twinlens.v1.ExampleRule\x12\t\n\x01k\x18\x05 \x01(\x05\x12\x18\n\x0btemperature\x18\x06 \x01(\x01H\x00\x88\x01\x01\x12\x13\n\x0btext_weight\x18\x07 \x01(\x01\x12\x10\n\x08space_id\x18\x08 \x01(\tB\x0e\n\x0c_temperature\"\x93\x01\n\x0f\x43lassifyRequest\x12\x0e\n\x06images\x18\x01 \x03(\x0c\x12\x0e\n\x06labels\x18\x02 \x03(\t\x12\x11\n\ttemplates\x18\x03 \x03(\t\x12\r\n\x05top_k\x18\x04 \x01(\x05\x12\x13\n\x0bmulti_label\x18\x05 \x01(\x08\x12)\n\x08\x65xamples\x18\x06 \x01(\x0b\x32\x17.twinlens.v1.ExampleSet\"S\n\nLabelScore\x12\r\n\x05label\x18\x01 \x01(\t\x12\x0e\n\x06\x63osine\x18\x02 \x01(\x02\x12\x13\n\x0bprobability\x18\x03 \x01(\x02\x12\x11\n\ttruncated\x18\x04 \x01(\x08\"o\n\x0e\x43lassifyResult\x12\'\n\x06scores\x18\x01 \x03(\x0b\x32\x17.twinlens.v1.LabelScore\x12*\n\x05\x65rror\x18\x02 \x01(\x0b\x32\x16.twinlens.v1.ItemErrorH\x00\x88\x01\x01\x42\x08\n\x06_error\"X\n\x0e\x45xampleFailure\x12\x10\n\x08position\x18\x01 \x01(\x05\x12\r\n\x05label\x18\x02 \x01(\t\x12%\n\x05\x65rror\x18\x03 \x01(\x0b\x32\x16.twinlens.v1.ItemError\"\x81\x01\n\rExampleReport\x12\x13\n\x0blabel_count\x18\x01 \x01(\x05\x12\x12\n\nused_count\x18\x02 \x01(\x03\x12-\n\x08\x66\x61ilures\x18\x03 \x03(\x0b\x32\x1b.twinlens.v1.ExampleFailure\x12\x18\n\x10unlabelled_count\x18\x04 \x01(\x03\"\x95\x01\n\x10\x43lassifyResponse\x12%\n\x05model\x18\x01 \x01(\x0b\x32\x16.twinlens.v1.ModelInfo\x12,\n\x07results\x18\x02 \x03(\x0b\x32\x1b.twinlens.v1.ClassifyResult\x12,\n\x08\x65xamples\x18\x03 \x01(\x0b\x32\x1a.twinlens.v1.ExampleReport*]\n\x0b\x45xampleRule\x12\x1c\n\x18\x45XAMPLE_RULE_UNSPECIFIED\x10\x00\x12\x1a\n\x16\x45XAMPLE_RULE_PROTOTYPE\x10\x01\x12\x14\n\x10\x45XAMPLE_RULE_KNN\x10\x02\x32`\n\x15\x43lassificationService\x12G\n\x08\x43lassify\x12\x1c.twinlens.v1.ClassifyRequest\x1a\x1d.twinlens.v1.ClassifyResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n twinlens/v1/classification.proto\x12\x0btwinlens.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x19twinlens/v1/content.proto\"n\n\x07\x45xample\x12\r\n\x05label\x18\x01 \x01(\t\x12\x0f\n\x05image\x18\x02 \x01(\x0cH\x00\x12\x11\n\x07item_id\x18\x03 \x01(\tH\x00\x12%\n\x06vector\x18\x04 \x01(\x0b\x32\x13.twinlens.v1.VectorH\x00\x42\t\n\x07\x63ontent\"\xdf\x01\n\nExampleSet\x12&\n\x08\x65xamples\x18\x01 \x03(\x0b\x32\x14.twinlens.v1.Example\x12\x12\n\ncollection\x18\x02 \x01(\t\x12\x11\n\tlabel_key\x18\x03 \x01(\t\x12&\n\x04rule\x18\x04 \x01(\x0e\x32\x18.twinlens.v1.ExampleRule\x12\t\n\x01k\x18\x05 \x01(\x05\x12\x18\n\x0btemperature\x18\x06 \x01(\x01H\x00\x88\x01\x01\x12\x13\n\x0btext_weight\x18\x07 \x01(\x01\x12\x10\n\x08space_id\x18\x08 \x01(\tB\x0e\n\x0c_temperature\"\xeb\x01\n\x0f\x43lassifyRequest\x12\x0e\n\x06images\x18\x01 \x03(\x0c\x12\x0e\n\x06labels\x18\x02 \x03(\t\x12\x11\n\ttemplates\x18\x03 \x03(\t\x12\r\n\x05top_k\x18\x04 \x01(\x05\x12\x13\n\x0bmulti_label\x18\x05 \x01(\x08\x12)\n\x08\x65xamples\x18\x06 \x01(\x0b\x32\x17.twinlens.v1.ExampleSet\x12\x11\n\tlabel_set\x18\x07 \x01(\t\x12/\n\rnone_of_these\x18\x08 \x01(\x0b\x32\x18.twinlens.v1.NoneOfThese\x12\x12\n\nimage_urls\x18\t \x03(\t\"\x83\x01\n\x0bNoneOfThese\x12\x17\n\nmin_cosine\x18\x01 \x01(\x02H\x00\x88\x01\x01\x12\x1c\n\x0fmin_probability\x18\x02 \x01(\x02H\x01\x88\x01\x01\x12\x1a\n\x12\x62\x61\x63kground_prompts\x18\x03 \x03(\tB\r\n\x0b_min_cosineB\x12\n\x10_min_probability\"\xe1\x01\n\x08LabelSet\x12\n\n\x02id\x18\x01 \x01(\t\x12\x0e\n\x06labels\x18\x02 \x03(\t\x12\x11\n\ttemplates\x18\x03 \x03(\t\x12\x13\n\x0bmulti_label\x18\x04 \x01(\x08\x12/\n\rnone_of_these\x18\x05 \x01(\x0b\x32\x18.twinlens.v1.NoneOfThese\x12/\n\x0b\x63reate_time\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12/\n\x0bupdate_time\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"S\n\nLabelScore\x12\r\n\x05label\x18\x01 \x01(\t\x12\x0e\n\x06\x63osine\x18\x02 \x01(\x02\x12\x13\n\x0bprobability\x18\x03 \x01(\x02\x12\x11\n\ttruncated\x18\x04 \x01(\x08\"\xfc\x01\n\x0e\x43lassifyResult\x12\'\n\x06scores\x18\x01 \x03(\x0b\x32\x17.twinlens.v1.LabelScore\x12*\n\x05\x65rror\x18\x02 \x01(\x0b\x32\x16.twinlens.v1.ItemErrorH\x00\x88\x01\x01\x12\x15\n\rnone_of_these\x18\x03 \x01(\x08\x12\x1e\n\x11\x62\x61\x63kground_cosine\x18\x04 \x01(\x02H\x01\x88\x01\x01\x12#\n\x16\x62\x61\x63kground_probability\x18\x05 \x01(\x02H\x02\x88\x01\x01\x42\x08\n\x06_errorB\x14\n\x12_background_cosineB\x19\n\x17_background_probability\"X\n\x0e\x45xampleFailure\x12\x10\n\x08position\x18\x01 \x01(\x05\x12\r\n\x05label\x18\x02 \x01(\t\x12%\n\x05\x65rror\x18\x03 \x01(\x0b\x32\x16.twinlens.v1.ItemError\"\x81\x01\n\rExampleReport\x12\x13\n\x0blabel_count\x18\x01 \x01(\x05\x12\x12\n\nused_count\x18\x02 \x01(\x03\x12-\n\x08\x66\x61ilures\x18\x03 \x03(\x0b\x32\x1b.twinlens.v1.ExampleFailure\x12\x18\n\x10unlabelled_count\x18\x04 \x01(\x03\"\x95\x01\n\x10\x43lassifyResponse\x12%\n\x05model\x18\x01 \x01(\x0b\x32\x16.twinlens.v1.ModelInfo\x12,\n\x07results\x18\x02 \x03(\x0b\x32\x1b.twinlens.v1.ClassifyResult\x12,\n\x08\x65xamples\x18\x03 \x01(\x0b\x32\x1a.twinlens.v1.ExampleReport\"h\n\x15\x43lassifyStreamRequest\x12+\n\x05setup\x18\x01 \x01(\x0b\x32\x1c.twinlens.v1.ClassifyRequest\x12\x0e\n\x06images\x18\x02 \x03(\x0c\x12\x12\n\nimage_urls\x18\x03 \x03(\t\"\xb3\x01\n\x16\x43lassifyStreamResponse\x12%\n\x05model\x18\x01 \x01(\x0b\x32\x16.twinlens.v1.ModelInfo\x12\x16\n\x0e\x66irst_position\x18\x02 \x01(\x03\x12,\n\x07results\x18\x03 \x03(\x0b\x32\x1b.twinlens.v1.ClassifyResult\x12,\n\x08\x65xamples\x18\x04 \x01(\x0b\x32\x1a.twinlens.v1.ExampleReport\">\n\x12PutLabelSetRequest\x12(\n\tlabel_set\x18\x01 \x01(\x0b\x32\x15.twinlens.v1.LabelSet\"?\n\x13PutLabelSetResponse\x12(\n\tlabel_set\x18\x01 \x01(\x0b\x32\x15.twinlens.v1.LabelSet\"\'\n\x12GetLabelSetRequest\x12\x11\n\tlabel_set\x18\x01 \x01(\t\"?\n\x13GetLabelSetResponse\x12(\n\tlabel_set\x18\x01 \x01(\x0b\x32\x15.twinlens.v1.LabelSet\"=\n\x14ListLabelSetsRequest\x12\x11\n\tpage_size\x18\x01 \x01(\x05\x12\x12\n\npage_token\x18\x02 \x01(\t\"[\n\x15ListLabelSetsResponse\x12)\n\nlabel_sets\x18\x01 \x03(\x0b\x32\x15.twinlens.v1.LabelSet\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"*\n\x15\x44\x65leteLabelSetRequest\x12\x11\n\tlabel_set\x18\x01 \x01(\t\"\x18\n\x16\x44\x65leteLabelSetResponse*]\n\x0b\x45xampleRule\x12\x1c\n\x18\x45XAMPLE_RULE_UNSPECIFIED\x10\x00\x12\x1a\n\x16\x45XAMPLE_RULE_PROTOTYPE\x10\x01\x12\x14\n\x10\x45XAMPLE_RULE_KNN\x10\x02\x32\x96\x04\n\x15\x43lassificationService\x12G\n\x08\x43lassify\x12\x1c.twinlens.v1.ClassifyRequest\x1a\x1d.twinlens.v1.ClassifyResponse\x12]\n\x0e\x43lassifyStream\x12\".twinlens.v1.ClassifyStreamRequest\x1a#.twinlens.v1.ClassifyStreamResponse(\x01\x30\x01\x12P\n\x0bPutLabelSet\x12\x1f.twinlens.v1.PutLabelSetRequest\x1a .twinlens.v1.PutLabelSetResponse\x12P\n\x0bGetLabelSet\x12\x1f.twinlens.v1.GetLabelSetRequest\x1a .twinlens.v1.GetLabelSetResponse\x12V\n\rListLabelSets\x12!.twinlens.v1.ListLabelSetsRequest\x1a\".twinlens.v1.ListLabelSetsResponse\x12Y\n\x0e\x44\x65leteLabelSet\x12\".twinlens.v1.DeleteLabelSetRequest\x1a#.twinlens.v1.DeleteLabelSetResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'twinlens.v1.classification_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_EXAMPLERULE']._serialized_start=1136
-  _globals['_EXAMPLERULE']._serialized_end=1229
-  _globals['_EXAMPLE']._serialized_start=76
-  _globals['_EXAMPLE']._serialized_end=186
-  _globals['_EXAMPLESET']._serialized_start=189
-  _globals['_EXAMPLESET']._serialized_end=412
-  _globals['_CLASSIFYREQUEST']._serialized_start=415
-  _globals['_CLASSIFYREQUEST']._serialized_end=562
-  _globals['_LABELSCORE']._serialized_start=564
-  _globals['_LABELSCORE']._serialized_end=647
-  _globals['_CLASSIFYRESULT']._serialized_start=649
-  _globals['_CLASSIFYRESULT']._serialized_end=760
-  _globals['_EXAMPLEFAILURE']._serialized_start=762
-  _globals['_EXAMPLEFAILURE']._serialized_end=850
-  _globals['_EXAMPLEREPORT']._serialized_start=853
-  _globals['_EXAMPLEREPORT']._serialized_end=982
-  _globals['_CLASSIFYRESPONSE']._serialized_start=985
-  _globals['_CLASSIFYRESPONSE']._serialized_end=1134
-  _globals['_CLASSIFICATIONSERVICE']._serialized_start=1231
-  _globals['_CLASSIFICATIONSERVICE']._serialized_end=1327
+  _globals['_EXAMPLERULE']._serialized_start=2510
+  _globals['_EXAMPLERULE']._serialized_end=2603
+  _globals['_EXAMPLE']._serialized_start=109
+  _globals['_EXAMPLE']._serialized_end=219
+  _globals['_EXAMPLESET']._serialized_start=222
+  _globals['_EXAMPLESET']._serialized_end=445
+  _globals['_CLASSIFYREQUEST']._serialized_start=448
+  _globals['_CLASSIFYREQUEST']._serialized_end=683
+  _globals['_NONEOFTHESE']._serialized_start=686
+  _globals['_NONEOFTHESE']._serialized_end=817
+  _globals['_LABELSET']._serialized_start=820
+  _globals['_LABELSET']._serialized_end=1045
+  _globals['_LABELSCORE']._serialized_start=1047
+  _globals['_LABELSCORE']._serialized_end=1130
+  _globals['_CLASSIFYRESULT']._serialized_start=1133
+  _globals['_CLASSIFYRESULT']._serialized_end=1385
+  _globals['_EXAMPLEFAILURE']._serialized_start=1387
+  _globals['_EXAMPLEFAILURE']._serialized_end=1475
+  _globals['_EXAMPLEREPORT']._serialized_start=1478
+  _globals['_EXAMPLEREPORT']._serialized_end=1607
+  _globals['_CLASSIFYRESPONSE']._serialized_start=1610
+  _globals['_CLASSIFYRESPONSE']._serialized_end=1759
+  _globals['_CLASSIFYSTREAMREQUEST']._serialized_start=1761
+  _globals['_CLASSIFYSTREAMREQUEST']._serialized_end=1865
+  _globals['_CLASSIFYSTREAMRESPONSE']._serialized_start=1868
+  _globals['_CLASSIFYSTREAMRESPONSE']._serialized_end=2047
+  _globals['_PUTLABELSETREQUEST']._serialized_start=2049
+  _globals['_PUTLABELSETREQUEST']._serialized_end=2111
+  _globals['_PUTLABELSETRESPONSE']._serialized_start=2113
+  _globals['_PUTLABELSETRESPONSE']._serialized_end=2176
+  _globals['_GETLABELSETREQUEST']._serialized_start=2178
+  _globals['_GETLABELSETREQUEST']._serialized_end=2217
+  _globals['_GETLABELSETRESPONSE']._serialized_start=2219
+  _globals['_GETLABELSETRESPONSE']._serialized_end=2282
+  _globals['_LISTLABELSETSREQUEST']._serialized_start=2284
+  _globals['_LISTLABELSETSREQUEST']._serialized_end=2345
+  _globals['_LISTLABELSETSRESPONSE']._serialized_start=2347
+  _globals['_LISTLABELSETSRESPONSE']._serialized_end=2438
+  _globals['_DELETELABELSETREQUEST']._serialized_start=2440
+  _globals['_DELETELABELSETREQUEST']._serialized_end=2482
+  _globals['_DELETELABELSETRESPONSE']._serialized_start=2484
+  _globals['_DELETELABELSETRESPONSE']._serialized_end=2508
+  _globals['_CLASSIFICATIONSERVICE']._serialized_start=2606
+  _globals['_CLASSIFICATIONSERVICE']._serialized_end=3140
 # @@protoc_insertion_point(module_scope)

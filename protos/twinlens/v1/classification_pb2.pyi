@@ -6,6 +6,7 @@ isort:skip_file
 from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
+from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from twinlens.v1 import content_pb2 as _content_pb2
@@ -170,6 +171,9 @@ class ClassifyRequest(_message.Message):
     TOP_K_FIELD_NUMBER: _builtins.int
     MULTI_LABEL_FIELD_NUMBER: _builtins.int
     EXAMPLES_FIELD_NUMBER: _builtins.int
+    LABEL_SET_FIELD_NUMBER: _builtins.int
+    NONE_OF_THESE_FIELD_NUMBER: _builtins.int
+    IMAGE_URLS_FIELD_NUMBER: _builtins.int
     top_k: _builtins.int
     """How many labels a picture, best first; 0 means all, and more than there are means all. Pictures times labels returned:
     at most 1,000,000, and no more than a message can hold if every picture gets the longest labels.
@@ -179,6 +183,10 @@ class ClassifyRequest(_message.Message):
     chooses between the label and a prompt that says nothing (the templates around "thing"), so that a label's
     probability does not depend on the other labels: sigmoid(scale * (cosine - cosine of that prompt)). Refused beside
     examples.
+    """
+    label_set: _builtins.str
+    """The id of a label set, instead of `labels`, `templates`, `multi_label` and `none_of_these`, which are then refused.
+    NOT_FOUND if there is none.
     """
     @_builtins.property
     def images(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
@@ -202,6 +210,14 @@ class ClassifyRequest(_message.Message):
     def examples(self) -> Global___ExampleSet:
         """Label by pictures whose labels are known, instead of by `labels`."""
 
+    @_builtins.property
+    def none_of_these(self) -> Global___NoneOfThese:
+        """When to say that no label fits. Refused beside examples with EXAMPLE_RULE_KNN; `background_prompts` beside any."""
+
+    @_builtins.property
+    def image_urls(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Pictures that the server fetches; see EmbedInput.image_url. Their results come after those of `images`."""
+
     def __init__(
         self,
         *,
@@ -211,14 +227,117 @@ class ClassifyRequest(_message.Message):
         top_k: _builtins.int = ...,
         multi_label: _builtins.bool = ...,
         examples: Global___ExampleSet | None = ...,
+        label_set: _builtins.str = ...,
+        none_of_these: Global___NoneOfThese | None = ...,
+        image_urls: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["examples", b"examples"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["examples", b"examples", "none_of_these", b"none_of_these"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["examples", b"examples", "images", b"images", "labels", b"labels", "multi_label", b"multi_label", "templates", b"templates", "top_k", b"top_k"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["examples", b"examples", "image_urls", b"image_urls", "images", b"images", "label_set", b"label_set", "labels", b"labels", "multi_label", b"multi_label", "none_of_these", b"none_of_these", "templates", b"templates", "top_k", b"top_k"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ClassifyRequest: _TypeAlias = ClassifyRequest  # noqa: Y015
+
+@_typing.final
+class NoneOfThese(_message.Message):
+    """When a picture shows none of the labels. Each that is set must hold for a label to fit. Scores are returned all the
+    same: nothing is hidden by it.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MIN_COSINE_FIELD_NUMBER: _builtins.int
+    MIN_PROBABILITY_FIELD_NUMBER: _builtins.int
+    BACKGROUND_PROMPTS_FIELD_NUMBER: _builtins.int
+    min_cosine: _builtins.float
+    """A label fits from this cosine on, -1 to 1."""
+    min_probability: _builtins.float
+    """A label fits from this probability on, 0 to 1."""
+    @_builtins.property
+    def background_prompts(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Whole prompts that say what else a picture may show ("a blurred photo", "a page of text"). They compete with the
+        labels: probabilities of a softmax model are over labels and background prompts together, and a label fits only
+        where its cosine is higher than that of every background prompt. At most 256, of at most 1,024 bytes each.
+        """
+
+    def __init__(
+        self,
+        *,
+        min_cosine: _builtins.float | None = ...,
+        min_probability: _builtins.float | None = ...,
+        background_prompts: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_min_cosine", b"_min_cosine", "_min_probability", b"_min_probability", "min_cosine", b"min_cosine", "min_probability", b"min_probability"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_min_cosine", b"_min_cosine", "_min_probability", b"_min_probability", "background_prompts", b"background_prompts", "min_cosine", b"min_cosine", "min_probability", b"min_probability"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__min_cosine: _TypeAlias = _typing.Literal["min_cosine"]  # noqa: Y015
+    _WhichOneofArgType__min_cosine: _TypeAlias = _typing.Literal["_min_cosine", b"_min_cosine"]  # noqa: Y015
+    _WhichOneofReturnType__min_probability: _TypeAlias = _typing.Literal["min_probability"]  # noqa: Y015
+    _WhichOneofArgType__min_probability: _TypeAlias = _typing.Literal["_min_probability", b"_min_probability"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__min_cosine) -> _WhichOneofReturnType__min_cosine | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__min_probability) -> _WhichOneofReturnType__min_probability | None: ...
+
+Global___NoneOfThese: _TypeAlias = NoneOfThese  # noqa: Y015
+
+@_typing.final
+class LabelSet(_message.Message):
+    """Labels and how to ask for them, kept under a name."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ID_FIELD_NUMBER: _builtins.int
+    LABELS_FIELD_NUMBER: _builtins.int
+    TEMPLATES_FIELD_NUMBER: _builtins.int
+    MULTI_LABEL_FIELD_NUMBER: _builtins.int
+    NONE_OF_THESE_FIELD_NUMBER: _builtins.int
+    CREATE_TIME_FIELD_NUMBER: _builtins.int
+    UPDATE_TIME_FIELD_NUMBER: _builtins.int
+    id: _builtins.str
+    """Chosen by the user: 1 to 64 of a-z, 0-9, "-" and "_", starting with a letter or digit."""
+    multi_label: _builtins.bool
+    """As in ClassifyRequest."""
+    @_builtins.property
+    def labels(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """As in ClassifyRequest."""
+
+    @_builtins.property
+    def templates(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """As in ClassifyRequest."""
+
+    @_builtins.property
+    def none_of_these(self) -> Global___NoneOfThese:
+        """As in ClassifyRequest."""
+
+    @_builtins.property
+    def create_time(self) -> _timestamp_pb2.Timestamp:
+        """When it was first put; set by the server."""
+
+    @_builtins.property
+    def update_time(self) -> _timestamp_pb2.Timestamp:
+        """When it was last put; set by the server."""
+
+    def __init__(
+        self,
+        *,
+        id: _builtins.str = ...,
+        labels: _abc.Iterable[_builtins.str] | None = ...,
+        templates: _abc.Iterable[_builtins.str] | None = ...,
+        multi_label: _builtins.bool = ...,
+        none_of_these: Global___NoneOfThese | None = ...,
+        create_time: _timestamp_pb2.Timestamp | None = ...,
+        update_time: _timestamp_pb2.Timestamp | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time", "none_of_these", b"none_of_these", "update_time", b"update_time"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time", "id", b"id", "labels", b"labels", "multi_label", b"multi_label", "none_of_these", b"none_of_these", "templates", b"templates", "update_time", b"update_time"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___LabelSet: _TypeAlias = LabelSet  # noqa: Y015
 
 @_typing.final
 class LabelScore(_message.Message):
@@ -266,6 +385,15 @@ class ClassifyResult(_message.Message):
 
     SCORES_FIELD_NUMBER: _builtins.int
     ERROR_FIELD_NUMBER: _builtins.int
+    NONE_OF_THESE_FIELD_NUMBER: _builtins.int
+    BACKGROUND_COSINE_FIELD_NUMBER: _builtins.int
+    BACKGROUND_PROBABILITY_FIELD_NUMBER: _builtins.int
+    none_of_these: _builtins.bool
+    """No label fits, by what the request or its label set said (`none_of_these`); never set where it said nothing."""
+    background_cosine: _builtins.float
+    """With background prompts: the highest cosine of one of them."""
+    background_probability: _builtins.float
+    """With background prompts and a softmax model judging labels against each other: their probabilities together."""
     @_builtins.property
     def scores(self) -> _containers.RepeatedCompositeFieldContainer[Global___LabelScore]:
         """Best first: by cosine; with EXAMPLE_RULE_KNN by probability, then by cosine."""
@@ -279,13 +407,25 @@ class ClassifyResult(_message.Message):
         *,
         scores: _abc.Iterable[Global___LabelScore] | None = ...,
         error: _content_pb2.ItemError | None = ...,
+        none_of_these: _builtins.bool = ...,
+        background_cosine: _builtins.float | None = ...,
+        background_probability: _builtins.float | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_error", b"_error", "error", b"error"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_background_cosine", b"_background_cosine", "_background_probability", b"_background_probability", "_error", b"_error", "background_cosine", b"background_cosine", "background_probability", b"background_probability", "error", b"error"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_error", b"_error", "error", b"error", "scores", b"scores"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_background_cosine", b"_background_cosine", "_background_probability", b"_background_probability", "_error", b"_error", "background_cosine", b"background_cosine", "background_probability", b"background_probability", "error", b"error", "none_of_these", b"none_of_these", "scores", b"scores"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__background_cosine: _TypeAlias = _typing.Literal["background_cosine"]  # noqa: Y015
+    _WhichOneofArgType__background_cosine: _TypeAlias = _typing.Literal["_background_cosine", b"_background_cosine"]  # noqa: Y015
+    _WhichOneofReturnType__background_probability: _TypeAlias = _typing.Literal["background_probability"]  # noqa: Y015
+    _WhichOneofArgType__background_probability: _TypeAlias = _typing.Literal["_background_probability", b"_background_probability"]  # noqa: Y015
     _WhichOneofReturnType__error: _TypeAlias = _typing.Literal["error"]  # noqa: Y015
     _WhichOneofArgType__error: _TypeAlias = _typing.Literal["_error", b"_error"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__background_cosine) -> _WhichOneofReturnType__background_cosine | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__background_probability) -> _WhichOneofReturnType__background_probability | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__error) -> _WhichOneofReturnType__error | None: ...
 
 Global___ClassifyResult: _TypeAlias = ClassifyResult  # noqa: Y015
@@ -393,3 +533,266 @@ class ClassifyResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ClassifyResponse: _TypeAlias = ClassifyResponse  # noqa: Y015
+
+@_typing.final
+class ClassifyStreamRequest(_message.Message):
+    """Pictures of a stream, or what to choose from."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SETUP_FIELD_NUMBER: _builtins.int
+    IMAGES_FIELD_NUMBER: _builtins.int
+    IMAGE_URLS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def setup(self) -> Global___ClassifyRequest:
+        """In the first message, and only there: what to choose from and how; without images."""
+
+    @_builtins.property
+    def images(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
+        """1 to 1,024 encoded pictures; none in the first message. A few dozen keep the towers busy."""
+
+    @_builtins.property
+    def image_urls(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Pictures that the server fetches; see EmbedInput.image_url. Their results come after those of `images`."""
+
+    def __init__(
+        self,
+        *,
+        setup: Global___ClassifyRequest | None = ...,
+        images: _abc.Iterable[_builtins.bytes] | None = ...,
+        image_urls: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["setup", b"setup"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["image_urls", b"image_urls", "images", b"images", "setup", b"setup"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ClassifyStreamRequest: _TypeAlias = ClassifyStreamRequest  # noqa: Y015
+
+@_typing.final
+class ClassifyStreamResponse(_message.Message):
+    """What became of the pictures of one message; the first response answers `setup` and has no results."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MODEL_FIELD_NUMBER: _builtins.int
+    FIRST_POSITION_FIELD_NUMBER: _builtins.int
+    RESULTS_FIELD_NUMBER: _builtins.int
+    EXAMPLES_FIELD_NUMBER: _builtins.int
+    first_position: _builtins.int
+    """Position of the first of them in the whole stream, from 0."""
+    @_builtins.property
+    def model(self) -> _content_pb2.ModelInfo:
+        """The model that scored."""
+
+    @_builtins.property
+    def results(self) -> _containers.RepeatedCompositeFieldContainer[Global___ClassifyResult]:
+        """One result a picture, in order."""
+
+    @_builtins.property
+    def examples(self) -> Global___ExampleReport:
+        """In the first response, where the setup has examples."""
+
+    def __init__(
+        self,
+        *,
+        model: _content_pb2.ModelInfo | None = ...,
+        first_position: _builtins.int = ...,
+        results: _abc.Iterable[Global___ClassifyResult] | None = ...,
+        examples: Global___ExampleReport | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["examples", b"examples", "model", b"model"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["examples", b"examples", "first_position", b"first_position", "model", b"model", "results", b"results"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ClassifyStreamResponse: _TypeAlias = ClassifyStreamResponse  # noqa: Y015
+
+@_typing.final
+class PutLabelSetRequest(_message.Message):
+    """Asks to keep a label set."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LABEL_SET_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def label_set(self) -> Global___LabelSet:
+        """The label set. Its labels are embedded at once: one that cannot be is INVALID_ARGUMENT."""
+
+    def __init__(
+        self,
+        *,
+        label_set: Global___LabelSet | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["label_set", b"label_set"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["label_set", b"label_set"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PutLabelSetRequest: _TypeAlias = PutLabelSetRequest  # noqa: Y015
+
+@_typing.final
+class PutLabelSetResponse(_message.Message):
+    """What is kept."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LABEL_SET_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def label_set(self) -> Global___LabelSet:
+        """With its times."""
+
+    def __init__(
+        self,
+        *,
+        label_set: Global___LabelSet | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["label_set", b"label_set"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["label_set", b"label_set"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PutLabelSetResponse: _TypeAlias = PutLabelSetResponse  # noqa: Y015
+
+@_typing.final
+class GetLabelSetRequest(_message.Message):
+    """Asks for a label set."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LABEL_SET_FIELD_NUMBER: _builtins.int
+    label_set: _builtins.str
+    """Its id."""
+    def __init__(
+        self,
+        *,
+        label_set: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["label_set", b"label_set"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetLabelSetRequest: _TypeAlias = GetLabelSetRequest  # noqa: Y015
+
+@_typing.final
+class GetLabelSetResponse(_message.Message):
+    """One label set."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LABEL_SET_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def label_set(self) -> Global___LabelSet:
+        """The label set."""
+
+    def __init__(
+        self,
+        *,
+        label_set: Global___LabelSet | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["label_set", b"label_set"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["label_set", b"label_set"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetLabelSetResponse: _TypeAlias = GetLabelSetResponse  # noqa: Y015
+
+@_typing.final
+class ListLabelSetsRequest(_message.Message):
+    """Asks for a page of label sets."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PAGE_SIZE_FIELD_NUMBER: _builtins.int
+    PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    page_size: _builtins.int
+    """0 means 100; at most 1,000 are returned, and fewer where a message cannot hold them."""
+    page_token: _builtins.str
+    """From the page before; empty for the first."""
+    def __init__(
+        self,
+        *,
+        page_size: _builtins.int = ...,
+        page_token: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["page_size", b"page_size", "page_token", b"page_token"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListLabelSetsRequest: _TypeAlias = ListLabelSetsRequest  # noqa: Y015
+
+@_typing.final
+class ListLabelSetsResponse(_message.Message):
+    """A page of label sets."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LABEL_SETS_FIELD_NUMBER: _builtins.int
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    next_page_token: _builtins.str
+    """Empty on the last page."""
+    @_builtins.property
+    def label_sets(self) -> _containers.RepeatedCompositeFieldContainer[Global___LabelSet]:
+        """By id."""
+
+    def __init__(
+        self,
+        *,
+        label_sets: _abc.Iterable[Global___LabelSet] | None = ...,
+        next_page_token: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["label_sets", b"label_sets", "next_page_token", b"next_page_token"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListLabelSetsResponse: _TypeAlias = ListLabelSetsResponse  # noqa: Y015
+
+@_typing.final
+class DeleteLabelSetRequest(_message.Message):
+    """Asks to delete a label set."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LABEL_SET_FIELD_NUMBER: _builtins.int
+    label_set: _builtins.str
+    """Its id."""
+    def __init__(
+        self,
+        *,
+        label_set: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["label_set", b"label_set"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DeleteLabelSetRequest: _TypeAlias = DeleteLabelSetRequest  # noqa: Y015
+
+@_typing.final
+class DeleteLabelSetResponse(_message.Message):
+    """The label set is gone."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DeleteLabelSetResponse: _TypeAlias = DeleteLabelSetResponse  # noqa: Y015

@@ -40,6 +40,31 @@ class ClassificationServiceStub:
                 request_serializer=twinlens_dot_v1_dot_classification__pb2.ClassifyRequest.SerializeToString,
                 response_deserializer=twinlens_dot_v1_dot_classification__pb2.ClassifyResponse.FromString,
                 _registered_method=True)
+        self.ClassifyStream = channel.stream_stream(
+                '/twinlens.v1.ClassificationService/ClassifyStream',
+                request_serializer=twinlens_dot_v1_dot_classification__pb2.ClassifyStreamRequest.SerializeToString,
+                response_deserializer=twinlens_dot_v1_dot_classification__pb2.ClassifyStreamResponse.FromString,
+                _registered_method=True)
+        self.PutLabelSet = channel.unary_unary(
+                '/twinlens.v1.ClassificationService/PutLabelSet',
+                request_serializer=twinlens_dot_v1_dot_classification__pb2.PutLabelSetRequest.SerializeToString,
+                response_deserializer=twinlens_dot_v1_dot_classification__pb2.PutLabelSetResponse.FromString,
+                _registered_method=True)
+        self.GetLabelSet = channel.unary_unary(
+                '/twinlens.v1.ClassificationService/GetLabelSet',
+                request_serializer=twinlens_dot_v1_dot_classification__pb2.GetLabelSetRequest.SerializeToString,
+                response_deserializer=twinlens_dot_v1_dot_classification__pb2.GetLabelSetResponse.FromString,
+                _registered_method=True)
+        self.ListLabelSets = channel.unary_unary(
+                '/twinlens.v1.ClassificationService/ListLabelSets',
+                request_serializer=twinlens_dot_v1_dot_classification__pb2.ListLabelSetsRequest.SerializeToString,
+                response_deserializer=twinlens_dot_v1_dot_classification__pb2.ListLabelSetsResponse.FromString,
+                _registered_method=True)
+        self.DeleteLabelSet = channel.unary_unary(
+                '/twinlens.v1.ClassificationService/DeleteLabelSet',
+                request_serializer=twinlens_dot_v1_dot_classification__pb2.DeleteLabelSetRequest.SerializeToString,
+                response_deserializer=twinlens_dot_v1_dot_classification__pb2.DeleteLabelSetResponse.FromString,
+                _registered_method=True)
 
 
 class ClassificationServiceServicer:
@@ -54,6 +79,44 @@ class ClassificationServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ClassifyStream(self, request_iterator, context):
+        """The same for as many pictures as a caller has. The first message says what to choose from; every message of pictures
+        is answered by one, in order, while the next ones are already worked on. The server takes messages as it gets on
+        with them, so neither side holds more than a few. Yields to calls of other callers, as storing items does.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def PutLabelSet(self, request, context):
+        """Keeps labels and templates under a name, for requests that only name them. Replaces a label set of that id. The
+        response means that it is on disk.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetLabelSet(self, request, context):
+        """Returns a label set.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListLabelSets(self, request, context):
+        """Lists label sets by id.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DeleteLabelSet(self, request, context):
+        """Deletes a label set. NOT_FOUND if there is none of that id.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_ClassificationServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -61,6 +124,31 @@ def add_ClassificationServiceServicer_to_server(servicer, server):
                     servicer.Classify,
                     request_deserializer=twinlens_dot_v1_dot_classification__pb2.ClassifyRequest.FromString,
                     response_serializer=twinlens_dot_v1_dot_classification__pb2.ClassifyResponse.SerializeToString,
+            ),
+            'ClassifyStream': grpc.stream_stream_rpc_method_handler(
+                    servicer.ClassifyStream,
+                    request_deserializer=twinlens_dot_v1_dot_classification__pb2.ClassifyStreamRequest.FromString,
+                    response_serializer=twinlens_dot_v1_dot_classification__pb2.ClassifyStreamResponse.SerializeToString,
+            ),
+            'PutLabelSet': grpc.unary_unary_rpc_method_handler(
+                    servicer.PutLabelSet,
+                    request_deserializer=twinlens_dot_v1_dot_classification__pb2.PutLabelSetRequest.FromString,
+                    response_serializer=twinlens_dot_v1_dot_classification__pb2.PutLabelSetResponse.SerializeToString,
+            ),
+            'GetLabelSet': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetLabelSet,
+                    request_deserializer=twinlens_dot_v1_dot_classification__pb2.GetLabelSetRequest.FromString,
+                    response_serializer=twinlens_dot_v1_dot_classification__pb2.GetLabelSetResponse.SerializeToString,
+            ),
+            'ListLabelSets': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListLabelSets,
+                    request_deserializer=twinlens_dot_v1_dot_classification__pb2.ListLabelSetsRequest.FromString,
+                    response_serializer=twinlens_dot_v1_dot_classification__pb2.ListLabelSetsResponse.SerializeToString,
+            ),
+            'DeleteLabelSet': grpc.unary_unary_rpc_method_handler(
+                    servicer.DeleteLabelSet,
+                    request_deserializer=twinlens_dot_v1_dot_classification__pb2.DeleteLabelSetRequest.FromString,
+                    response_serializer=twinlens_dot_v1_dot_classification__pb2.DeleteLabelSetResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -91,6 +179,141 @@ class ClassificationService:
             '/twinlens.v1.ClassificationService/Classify',
             twinlens_dot_v1_dot_classification__pb2.ClassifyRequest.SerializeToString,
             twinlens_dot_v1_dot_classification__pb2.ClassifyResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ClassifyStream(request_iterator,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.stream_stream(
+            request_iterator,
+            target,
+            '/twinlens.v1.ClassificationService/ClassifyStream',
+            twinlens_dot_v1_dot_classification__pb2.ClassifyStreamRequest.SerializeToString,
+            twinlens_dot_v1_dot_classification__pb2.ClassifyStreamResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def PutLabelSet(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/twinlens.v1.ClassificationService/PutLabelSet',
+            twinlens_dot_v1_dot_classification__pb2.PutLabelSetRequest.SerializeToString,
+            twinlens_dot_v1_dot_classification__pb2.PutLabelSetResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetLabelSet(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/twinlens.v1.ClassificationService/GetLabelSet',
+            twinlens_dot_v1_dot_classification__pb2.GetLabelSetRequest.SerializeToString,
+            twinlens_dot_v1_dot_classification__pb2.GetLabelSetResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListLabelSets(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/twinlens.v1.ClassificationService/ListLabelSets',
+            twinlens_dot_v1_dot_classification__pb2.ListLabelSetsRequest.SerializeToString,
+            twinlens_dot_v1_dot_classification__pb2.ListLabelSetsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DeleteLabelSet(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/twinlens.v1.ClassificationService/DeleteLabelSet',
+            twinlens_dot_v1_dot_classification__pb2.DeleteLabelSetRequest.SerializeToString,
+            twinlens_dot_v1_dot_classification__pb2.DeleteLabelSetResponse.FromString,
             options,
             channel_credentials,
             insecure,

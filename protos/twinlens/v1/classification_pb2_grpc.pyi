@@ -37,6 +37,21 @@ class ClassificationServiceStub:
     """Scores pictures against labels. One bad picture fails alone: look at each result. FAILED_PRECONDITION for labels in
     words where the model has no text tower; `examples` do without one.
     """
+    ClassifyStream: _grpc.StreamStreamMultiCallable[_classification_pb2.ClassifyStreamRequest, _classification_pb2.ClassifyStreamResponse]
+    """The same for as many pictures as a caller has. The first message says what to choose from; every message of pictures
+    is answered by one, in order, while the next ones are already worked on. The server takes messages as it gets on
+    with them, so neither side holds more than a few. Yields to calls of other callers, as storing items does.
+    """
+    PutLabelSet: _grpc.UnaryUnaryMultiCallable[_classification_pb2.PutLabelSetRequest, _classification_pb2.PutLabelSetResponse]
+    """Keeps labels and templates under a name, for requests that only name them. Replaces a label set of that id. The
+    response means that it is on disk.
+    """
+    GetLabelSet: _grpc.UnaryUnaryMultiCallable[_classification_pb2.GetLabelSetRequest, _classification_pb2.GetLabelSetResponse]
+    """Returns a label set."""
+    ListLabelSets: _grpc.UnaryUnaryMultiCallable[_classification_pb2.ListLabelSetsRequest, _classification_pb2.ListLabelSetsResponse]
+    """Lists label sets by id."""
+    DeleteLabelSet: _grpc.UnaryUnaryMultiCallable[_classification_pb2.DeleteLabelSetRequest, _classification_pb2.DeleteLabelSetResponse]
+    """Deletes a label set. NOT_FOUND if there is none of that id."""
 
 @_typing.type_check_only
 class ClassificationServiceAsyncStub(ClassificationServiceStub):
@@ -47,6 +62,21 @@ class ClassificationServiceAsyncStub(ClassificationServiceStub):
     """Scores pictures against labels. One bad picture fails alone: look at each result. FAILED_PRECONDITION for labels in
     words where the model has no text tower; `examples` do without one.
     """
+    ClassifyStream: _aio.StreamStreamMultiCallable[_classification_pb2.ClassifyStreamRequest, _classification_pb2.ClassifyStreamResponse]  # type: ignore[assignment]
+    """The same for as many pictures as a caller has. The first message says what to choose from; every message of pictures
+    is answered by one, in order, while the next ones are already worked on. The server takes messages as it gets on
+    with them, so neither side holds more than a few. Yields to calls of other callers, as storing items does.
+    """
+    PutLabelSet: _aio.UnaryUnaryMultiCallable[_classification_pb2.PutLabelSetRequest, _classification_pb2.PutLabelSetResponse]  # type: ignore[assignment]
+    """Keeps labels and templates under a name, for requests that only name them. Replaces a label set of that id. The
+    response means that it is on disk.
+    """
+    GetLabelSet: _aio.UnaryUnaryMultiCallable[_classification_pb2.GetLabelSetRequest, _classification_pb2.GetLabelSetResponse]  # type: ignore[assignment]
+    """Returns a label set."""
+    ListLabelSets: _aio.UnaryUnaryMultiCallable[_classification_pb2.ListLabelSetsRequest, _classification_pb2.ListLabelSetsResponse]  # type: ignore[assignment]
+    """Lists label sets by id."""
+    DeleteLabelSet: _aio.UnaryUnaryMultiCallable[_classification_pb2.DeleteLabelSetRequest, _classification_pb2.DeleteLabelSetResponse]  # type: ignore[assignment]
+    """Deletes a label set. NOT_FOUND if there is none of that id."""
 
 class ClassificationServiceServicer(metaclass=_abc_1.ABCMeta):
     """Labels pictures: by text alone (zero-shot), or by pictures whose labels are known."""
@@ -60,5 +90,50 @@ class ClassificationServiceServicer(metaclass=_abc_1.ABCMeta):
         """Scores pictures against labels. One bad picture fails alone: look at each result. FAILED_PRECONDITION for labels in
         words where the model has no text tower; `examples` do without one.
         """
+
+    @_abc_1.abstractmethod
+    def ClassifyStream(
+        self,
+        request_iterator: _MaybeAsyncIterator[_classification_pb2.ClassifyStreamRequest],
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_classification_pb2.ClassifyStreamResponse], _abc.AsyncIterator[_classification_pb2.ClassifyStreamResponse]]:
+        """The same for as many pictures as a caller has. The first message says what to choose from; every message of pictures
+        is answered by one, in order, while the next ones are already worked on. The server takes messages as it gets on
+        with them, so neither side holds more than a few. Yields to calls of other callers, as storing items does.
+        """
+
+    @_abc_1.abstractmethod
+    def PutLabelSet(
+        self,
+        request: _classification_pb2.PutLabelSetRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_classification_pb2.PutLabelSetResponse, _abc.Awaitable[_classification_pb2.PutLabelSetResponse]]:
+        """Keeps labels and templates under a name, for requests that only name them. Replaces a label set of that id. The
+        response means that it is on disk.
+        """
+
+    @_abc_1.abstractmethod
+    def GetLabelSet(
+        self,
+        request: _classification_pb2.GetLabelSetRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_classification_pb2.GetLabelSetResponse, _abc.Awaitable[_classification_pb2.GetLabelSetResponse]]:
+        """Returns a label set."""
+
+    @_abc_1.abstractmethod
+    def ListLabelSets(
+        self,
+        request: _classification_pb2.ListLabelSetsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_classification_pb2.ListLabelSetsResponse, _abc.Awaitable[_classification_pb2.ListLabelSetsResponse]]:
+        """Lists label sets by id."""
+
+    @_abc_1.abstractmethod
+    def DeleteLabelSet(
+        self,
+        request: _classification_pb2.DeleteLabelSetRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_classification_pb2.DeleteLabelSetResponse, _abc.Awaitable[_classification_pb2.DeleteLabelSetResponse]]:
+        """Deletes a label set. NOT_FOUND if there is none of that id."""
 
 def add_ClassificationServiceServicer_to_server(servicer: ClassificationServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -28,15 +28,15 @@ from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__
 from twinlens.v1 import content_pb2 as twinlens_dot_v1_dot_content__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1ctwinlens/v1/collection.proto\x12\x0btwinlens.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1cgoogle/protobuf/struct.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x19twinlens/v1/content.proto\"\xe3\x02\n\nIndexState\x12\'\n\x08modality\x18\x01 \x01(\x0e\x32\x15.twinlens.v1.Modality\x12$\n\x04kind\x18\x02 \x01(\x0e\x32\x16.twinlens.v1.IndexKind\x12\x14\n\x0cmerged_count\x18\x03 \x01(\x03\x12\x15\n\rpending_count\x18\x04 \x01(\x03\x12\x14\n\x0chidden_count\x18\x05 \x01(\x03\x12\x0f\n\x07merging\x18\x06 \x01(\x08\x12.\n\nmerge_time\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x31\n\x0emerge_duration\x18\x08 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x13\n\x0bmerge_error\x18\t \x01(\t\x12\x13\n\x06recall\x18\n \x01(\x02H\x00\x88\x01\x01\x12\x1a\n\x12recall_query_count\x18\x0b \x01(\x03\x42\t\n\x07_recall\"T\n\x0f\x43ollectionBytes\x12\x10\n\x08\x64\x61tabase\x18\x01 \x01(\x03\x12\x0f\n\x07indexes\x18\x02 \x01(\x03\x12\x0e\n\x06images\x18\x03 \x01(\x03\x12\x0e\n\x06memory\x18\x04 \x01(\x03\"\x96\x01\n\nGeneration\x12\x0e\n\x06number\x18\x01 \x01(\x03\x12\x10\n\x08space_id\x18\x02 \x01(\t\x12\x11\n\tdimension\x18\x03 \x01(\x05\x12\x0e\n\x06\x61\x63tive\x18\x04 \x01(\x08\x12\x12\n\nitem_count\x18\x05 \x01(\x03\x12/\n\x0b\x63reate_time\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"\xa6\x03\n\nCollection\x12\n\n\x02id\x18\x01 \x01(\t\x12\x10\n\x08space_id\x18\x02 \x01(\t\x12\x11\n\tdimension\x18\x03 \x01(\x05\x12\x12\n\nitem_count\x18\x04 \x01(\x03\x12\x1a\n\x12image_vector_count\x18\x05 \x01(\x03\x12\x19\n\x11text_vector_count\x18\x06 \x01(\x03\x12/\n\x0b\x63reate_time\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x10\n\x08variants\x18\x08 \x03(\t\x12*\n\nindex_kind\x18\t \x01(\x0e\x32\x16.twinlens.v1.IndexKind\x12(\n\x07indexes\x18\n \x03(\x0b\x32\x17.twinlens.v1.IndexState\x12+\n\x05\x62ytes\x18\x0b \x01(\x0b\x32\x1c.twinlens.v1.CollectionBytes\x12,\n\x0bgenerations\x18\x0c \x03(\x0b\x32\x17.twinlens.v1.Generation\x12\x18\n\x10metadata_indexes\x18\r \x03(\t\x12\x0e\n\x06\x64\x61mage\x18\x0e \x01(\t\"\xd3\x01\n\x04Item\x12\n\n\x02id\x18\x01 \x01(\t\x12\x0b\n\x03uri\x18\x02 \x01(\t\x12\x0f\n\x07\x63\x61ption\x18\x03 \x01(\t\x12)\n\x08metadata\x18\x04 \x01(\x0b\x32\x17.google.protobuf.Struct\x12\x14\n\x0c\x63ontent_hash\x18\x05 \x01(\t\x12/\n\x0b\x63reate_time\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12/\n\x0bupdate_time\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"\xc2\x01\n\x07NewItem\x12\n\n\x02id\x18\x01 \x01(\t\x12\x0b\n\x03uri\x18\x02 \x01(\t\x12\x0f\n\x07\x63\x61ption\x18\x03 \x01(\t\x12)\n\x08metadata\x18\x04 \x01(\x0b\x32\x17.google.protobuf.Struct\x12\r\n\x05image\x18\x05 \x01(\x0c\x12)\n\x0cimage_vector\x18\x06 \x01(\x0b\x32\x13.twinlens.v1.Vector\x12(\n\x0btext_vector\x18\x07 \x01(\x0b\x32\x13.twinlens.v1.Vector\"Y\n\x17\x43reateCollectionRequest\x12\x12\n\ncollection\x18\x01 \x01(\t\x12*\n\nindex_kind\x18\x02 \x01(\x0e\x32\x16.twinlens.v1.IndexKind\"G\n\x18\x43reateCollectionResponse\x12+\n\ncollection\x18\x01 \x01(\x0b\x32\x17.twinlens.v1.Collection\"*\n\x14GetCollectionRequest\x12\x12\n\ncollection\x18\x01 \x01(\t\"D\n\x15GetCollectionResponse\x12+\n\ncollection\x18\x01 \x01(\x0b\x32\x17.twinlens.v1.Collection\"?\n\x16ListCollectionsRequest\x12\x11\n\tpage_size\x18\x01 \x01(\x05\x12\x12\n\npage_token\x18\x02 \x01(\t\"`\n\x17ListCollectionsResponse\x12,\n\x0b\x63ollections\x18\x01 \x03(\x0b\x32\x17.twinlens.v1.Collection\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"-\n\x17\x44\x65leteCollectionRequest\x12\x12\n\ncollection\x18\x01 \x01(\t\"\x1a\n\x18\x44\x65leteCollectionResponse\"_\n\x12UpsertItemsRequest\x12\x12\n\ncollection\x18\x01 \x01(\t\x12#\n\x05items\x18\x02 \x03(\x0b\x32\x14.twinlens.v1.NewItem\x12\x10\n\x08space_id\x18\x03 \x01(\t\"T\n\rUpsertFailure\x12\x10\n\x08position\x18\x01 \x01(\x03\x12\n\n\x02id\x18\x02 \x01(\t\x12%\n\x05\x65rror\x18\x03 \x01(\x0b\x32\x16.twinlens.v1.ItemError\"\x99\x01\n\x13UpsertItemsResponse\x12%\n\x05model\x18\x01 \x01(\x0b\x32\x16.twinlens.v1.ModelInfo\x12\x14\n\x0cstored_count\x18\x02 \x01(\x03\x12,\n\x08\x66\x61ilures\x18\x03 \x03(\x0b\x32\x1a.twinlens.v1.UpsertFailure\x12\x17\n\x0ftruncated_count\x18\x04 \x01(\x03\"G\n\x0eGetItemRequest\x12\x12\n\ncollection\x18\x01 \x01(\t\x12\n\n\x02id\x18\x02 \x01(\t\x12\x15\n\rinclude_image\x18\x03 \x01(\x08\"A\n\x0fGetItemResponse\x12\x1f\n\x04item\x18\x01 \x01(\x0b\x32\x11.twinlens.v1.Item\x12\r\n\x05image\x18\x02 \x01(\x0c\"]\n\x10ListItemsRequest\x12\x12\n\ncollection\x18\x01 \x01(\t\x12\x11\n\tpage_size\x18\x02 \x01(\x05\x12\x12\n\npage_token\x18\x03 \x01(\t\x12\x0e\n\x06\x66ilter\x18\x04 \x01(\t\"N\n\x11ListItemsResponse\x12 \n\x05items\x18\x01 \x03(\x0b\x32\x11.twinlens.v1.Item\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"7\n\x11\x43ountItemsRequest\x12\x12\n\ncollection\x18\x01 \x01(\t\x12\x0e\n\x06\x66ilter\x18\x02 \x01(\t\"#\n\x12\x43ountItemsResponse\x12\r\n\x05\x63ount\x18\x01 \x01(\x03\"E\n\x12\x44\x65leteItemsRequest\x12\x12\n\ncollection\x18\x01 \x01(\t\x12\x0b\n\x03ids\x18\x02 \x03(\t\x12\x0e\n\x06\x66ilter\x18\x03 \x01(\t\",\n\x13\x44\x65leteItemsResponse\x12\x15\n\rdeleted_count\x18\x01 \x01(\x03*\x96\x01\n\tIndexKind\x12\x1a\n\x16INDEX_KIND_UNSPECIFIED\x10\x00\x12\x13\n\x0fINDEX_KIND_AUTO\x10\x01\x12\x13\n\x0fINDEX_KIND_FLAT\x10\x02\x12\x13\n\x0fINDEX_KIND_HNSW\x10\x03\x12\x17\n\x13INDEX_KIND_IVF_FLAT\x10\x04\x12\x15\n\x11INDEX_KIND_IVF_PQ\x10\x05\x32\x92\x06\n\x11\x43ollectionService\x12_\n\x10\x43reateCollection\x12$.twinlens.v1.CreateCollectionRequest\x1a%.twinlens.v1.CreateCollectionResponse\x12V\n\rGetCollection\x12!.twinlens.v1.GetCollectionRequest\x1a\".twinlens.v1.GetCollectionResponse\x12\\\n\x0fListCollections\x12#.twinlens.v1.ListCollectionsRequest\x1a$.twinlens.v1.ListCollectionsResponse\x12_\n\x10\x44\x65leteCollection\x12$.twinlens.v1.DeleteCollectionRequest\x1a%.twinlens.v1.DeleteCollectionResponse\x12R\n\x0bUpsertItems\x12\x1f.twinlens.v1.UpsertItemsRequest\x1a .twinlens.v1.UpsertItemsResponse(\x01\x12\x44\n\x07GetItem\x12\x1b.twinlens.v1.GetItemRequest\x1a\x1c.twinlens.v1.GetItemResponse\x12J\n\tListItems\x12\x1d.twinlens.v1.ListItemsRequest\x1a\x1e.twinlens.v1.ListItemsResponse\x12M\n\nCountItems\x12\x1e.twinlens.v1.CountItemsRequest\x1a\x1f.twinlens.v1.CountItemsResponse\x12P\n\x0b\x44\x65leteItems\x12\x1f.twinlens.v1.DeleteItemsRequest\x1a .twinlens.v1.DeleteItemsResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1ctwinlens/v1/collection.proto\x12\x0btwinlens.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1cgoogle/protobuf/struct.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x19twinlens/v1/content.proto\"\xe3\x02\n\nIndexState\x12\'\n\x08modality\x18\x01 \x01(\x0e\x32\x15.twinlens.v1.Modality\x12$\n\x04kind\x18\x02 \x01(\x0e\x32\x16.twinlens.v1.IndexKind\x12\x14\n\x0cmerged_count\x18\x03 \x01(\x03\x12\x15\n\rpending_count\x18\x04 \x01(\x03\x12\x14\n\x0chidden_count\x18\x05 \x01(\x03\x12\x0f\n\x07merging\x18\x06 \x01(\x08\x12.\n\nmerge_time\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x31\n\x0emerge_duration\x18\x08 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x13\n\x0bmerge_error\x18\t \x01(\t\x12\x13\n\x06recall\x18\n \x01(\x02H\x00\x88\x01\x01\x12\x1a\n\x12recall_query_count\x18\x0b \x01(\x03\x42\t\n\x07_recall\"T\n\x0f\x43ollectionBytes\x12\x10\n\x08\x64\x61tabase\x18\x01 \x01(\x03\x12\x0f\n\x07indexes\x18\x02 \x01(\x03\x12\x0e\n\x06images\x18\x03 \x01(\x03\x12\x0e\n\x06memory\x18\x04 \x01(\x03\"\x96\x01\n\nGeneration\x12\x0e\n\x06number\x18\x01 \x01(\x03\x12\x10\n\x08space_id\x18\x02 \x01(\t\x12\x11\n\tdimension\x18\x03 \x01(\x05\x12\x0e\n\x06\x61\x63tive\x18\x04 \x01(\x08\x12\x12\n\nitem_count\x18\x05 \x01(\x03\x12/\n\x0b\x63reate_time\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"\xa6\x03\n\nCollection\x12\n\n\x02id\x18\x01 \x01(\t\x12\x10\n\x08space_id\x18\x02 \x01(\t\x12\x11\n\tdimension\x18\x03 \x01(\x05\x12\x12\n\nitem_count\x18\x04 \x01(\x03\x12\x1a\n\x12image_vector_count\x18\x05 \x01(\x03\x12\x19\n\x11text_vector_count\x18\x06 \x01(\x03\x12/\n\x0b\x63reate_time\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x10\n\x08variants\x18\x08 \x03(\t\x12*\n\nindex_kind\x18\t \x01(\x0e\x32\x16.twinlens.v1.IndexKind\x12(\n\x07indexes\x18\n \x03(\x0b\x32\x17.twinlens.v1.IndexState\x12+\n\x05\x62ytes\x18\x0b \x01(\x0b\x32\x1c.twinlens.v1.CollectionBytes\x12,\n\x0bgenerations\x18\x0c \x03(\x0b\x32\x17.twinlens.v1.Generation\x12\x18\n\x10metadata_indexes\x18\r \x03(\t\x12\x0e\n\x06\x64\x61mage\x18\x0e \x01(\t\"\xd3\x01\n\x04Item\x12\n\n\x02id\x18\x01 \x01(\t\x12\x0b\n\x03uri\x18\x02 \x01(\t\x12\x0f\n\x07\x63\x61ption\x18\x03 \x01(\t\x12)\n\x08metadata\x18\x04 \x01(\x0b\x32\x17.google.protobuf.Struct\x12\x14\n\x0c\x63ontent_hash\x18\x05 \x01(\t\x12/\n\x0b\x63reate_time\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12/\n\x0bupdate_time\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"\xd5\x01\n\x07NewItem\x12\n\n\x02id\x18\x01 \x01(\t\x12\x0b\n\x03uri\x18\x02 \x01(\t\x12\x0f\n\x07\x63\x61ption\x18\x03 \x01(\t\x12)\n\x08metadata\x18\x04 \x01(\x0b\x32\x17.google.protobuf.Struct\x12\r\n\x05image\x18\x05 \x01(\x0c\x12)\n\x0cimage_vector\x18\x06 \x01(\x0b\x32\x13.twinlens.v1.Vector\x12(\n\x0btext_vector\x18\x07 \x01(\x0b\x32\x13.twinlens.v1.Vector\x12\x11\n\timage_url\x18\x08 \x01(\t\"Y\n\x17\x43reateCollectionRequest\x12\x12\n\ncollection\x18\x01 \x01(\t\x12*\n\nindex_kind\x18\x02 \x01(\x0e\x32\x16.twinlens.v1.IndexKind\"G\n\x18\x43reateCollectionResponse\x12+\n\ncollection\x18\x01 \x01(\x0b\x32\x17.twinlens.v1.Collection\"*\n\x14GetCollectionRequest\x12\x12\n\ncollection\x18\x01 \x01(\t\"D\n\x15GetCollectionResponse\x12+\n\ncollection\x18\x01 \x01(\x0b\x32\x17.twinlens.v1.Collection\"?\n\x16ListCollectionsRequest\x12\x11\n\tpage_size\x18\x01 \x01(\x05\x12\x12\n\npage_token\x18\x02 \x01(\t\"`\n\x17ListCollectionsResponse\x12,\n\x0b\x63ollections\x18\x01 \x03(\x0b\x32\x17.twinlens.v1.Collection\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"-\n\x17\x44\x65leteCollectionRequest\x12\x12\n\ncollection\x18\x01 \x01(\t\"\x1a\n\x18\x44\x65leteCollectionResponse\"_\n\x12UpsertItemsRequest\x12\x12\n\ncollection\x18\x01 \x01(\t\x12#\n\x05items\x18\x02 \x03(\x0b\x32\x14.twinlens.v1.NewItem\x12\x10\n\x08space_id\x18\x03 \x01(\t\"T\n\rUpsertFailure\x12\x10\n\x08position\x18\x01 \x01(\x03\x12\n\n\x02id\x18\x02 \x01(\t\x12%\n\x05\x65rror\x18\x03 \x01(\x0b\x32\x16.twinlens.v1.ItemError\"\x99\x01\n\x13UpsertItemsResponse\x12%\n\x05model\x18\x01 \x01(\x0b\x32\x16.twinlens.v1.ModelInfo\x12\x14\n\x0cstored_count\x18\x02 \x01(\x03\x12,\n\x08\x66\x61ilures\x18\x03 \x03(\x0b\x32\x1a.twinlens.v1.UpsertFailure\x12\x17\n\x0ftruncated_count\x18\x04 \x01(\x03\"G\n\x0eGetItemRequest\x12\x12\n\ncollection\x18\x01 \x01(\t\x12\n\n\x02id\x18\x02 \x01(\t\x12\x15\n\rinclude_image\x18\x03 \x01(\x08\"A\n\x0fGetItemResponse\x12\x1f\n\x04item\x18\x01 \x01(\x0b\x32\x11.twinlens.v1.Item\x12\r\n\x05image\x18\x02 \x01(\x0c\"]\n\x10ListItemsRequest\x12\x12\n\ncollection\x18\x01 \x01(\t\x12\x11\n\tpage_size\x18\x02 \x01(\x05\x12\x12\n\npage_token\x18\x03 \x01(\t\x12\x0e\n\x06\x66ilter\x18\x04 \x01(\t\"N\n\x11ListItemsResponse\x12 \n\x05items\x18\x01 \x03(\x0b\x32\x11.twinlens.v1.Item\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"7\n\x11\x43ountItemsRequest\x12\x12\n\ncollection\x18\x01 \x01(\t\x12\x0e\n\x06\x66ilter\x18\x02 \x01(\t\"#\n\x12\x43ountItemsResponse\x12\r\n\x05\x63ount\x18\x01 \x01(\x03\"E\n\x12\x44\x65leteItemsRequest\x12\x12\n\ncollection\x18\x01 \x01(\t\x12\x0b\n\x03ids\x18\x02 \x03(\t\x12\x0e\n\x06\x66ilter\x18\x03 \x01(\t\",\n\x13\x44\x65leteItemsResponse\x12\x15\n\rdeleted_count\x18\x01 \x01(\x03*\x96\x01\n\tIndexKind\x12\x1a\n\x16INDEX_KIND_UNSPECIFIED\x10\x00\x12\x13\n\x0fINDEX_KIND_AUTO\x10\x01\x12\x13\n\x0fINDEX_KIND_FLAT\x10\x02\x12\x13\n\x0fINDEX_KIND_HNSW\x10\x03\x12\x17\n\x13INDEX_KIND_IVF_FLAT\x10\x04\x12\x15\n\x11INDEX_KIND_IVF_PQ\x10\x05\x32\x92\x06\n\x11\x43ollectionService\x12_\n\x10\x43reateCollection\x12$.twinlens.v1.CreateCollectionRequest\x1a%.twinlens.v1.CreateCollectionResponse\x12V\n\rGetCollection\x12!.twinlens.v1.GetCollectionRequest\x1a\".twinlens.v1.GetCollectionResponse\x12\\\n\x0fListCollections\x12#.twinlens.v1.ListCollectionsRequest\x1a$.twinlens.v1.ListCollectionsResponse\x12_\n\x10\x44\x65leteCollection\x12$.twinlens.v1.DeleteCollectionRequest\x1a%.twinlens.v1.DeleteCollectionResponse\x12R\n\x0bUpsertItems\x12\x1f.twinlens.v1.UpsertItemsRequest\x1a .twinlens.v1.UpsertItemsResponse(\x01\x12\x44\n\x07GetItem\x12\x1b.twinlens.v1.GetItemRequest\x1a\x1c.twinlens.v1.GetItemResponse\x12J\n\tListItems\x12\x1d.twinlens.v1.ListItemsRequest\x1a\x1e.twinlens.v1.ListItemsResponse\x12M\n\nCountItems\x12\x1e.twinlens.v1.CountItemsRequest\x1a\x1f.twinlens.v1.CountItemsResponse\x12P\n\x0b\x44\x65leteItems\x12\x1f.twinlens.v1.DeleteItemsRequest\x1a .twinlens.v1.DeleteItemsResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'twinlens.v1.collection_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_INDEXKIND']._serialized_start=2982
-  _globals['_INDEXKIND']._serialized_end=3132
+  _globals['_INDEXKIND']._serialized_start=3001
+  _globals['_INDEXKIND']._serialized_end=3151
   _globals['_INDEXSTATE']._serialized_start=168
   _globals['_INDEXSTATE']._serialized_end=523
   _globals['_COLLECTIONBYTES']._serialized_start=525
@@ -48,45 +48,45 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_ITEM']._serialized_start=1190
   _globals['_ITEM']._serialized_end=1401
   _globals['_NEWITEM']._serialized_start=1404
-  _globals['_NEWITEM']._serialized_end=1598
-  _globals['_CREATECOLLECTIONREQUEST']._serialized_start=1600
-  _globals['_CREATECOLLECTIONREQUEST']._serialized_end=1689
-  _globals['_CREATECOLLECTIONRESPONSE']._serialized_start=1691
-  _globals['_CREATECOLLECTIONRESPONSE']._serialized_end=1762
-  _globals['_GETCOLLECTIONREQUEST']._serialized_start=1764
-  _globals['_GETCOLLECTIONREQUEST']._serialized_end=1806
-  _globals['_GETCOLLECTIONRESPONSE']._serialized_start=1808
-  _globals['_GETCOLLECTIONRESPONSE']._serialized_end=1876
-  _globals['_LISTCOLLECTIONSREQUEST']._serialized_start=1878
-  _globals['_LISTCOLLECTIONSREQUEST']._serialized_end=1941
-  _globals['_LISTCOLLECTIONSRESPONSE']._serialized_start=1943
-  _globals['_LISTCOLLECTIONSRESPONSE']._serialized_end=2039
-  _globals['_DELETECOLLECTIONREQUEST']._serialized_start=2041
-  _globals['_DELETECOLLECTIONREQUEST']._serialized_end=2086
-  _globals['_DELETECOLLECTIONRESPONSE']._serialized_start=2088
-  _globals['_DELETECOLLECTIONRESPONSE']._serialized_end=2114
-  _globals['_UPSERTITEMSREQUEST']._serialized_start=2116
-  _globals['_UPSERTITEMSREQUEST']._serialized_end=2211
-  _globals['_UPSERTFAILURE']._serialized_start=2213
-  _globals['_UPSERTFAILURE']._serialized_end=2297
-  _globals['_UPSERTITEMSRESPONSE']._serialized_start=2300
-  _globals['_UPSERTITEMSRESPONSE']._serialized_end=2453
-  _globals['_GETITEMREQUEST']._serialized_start=2455
-  _globals['_GETITEMREQUEST']._serialized_end=2526
-  _globals['_GETITEMRESPONSE']._serialized_start=2528
-  _globals['_GETITEMRESPONSE']._serialized_end=2593
-  _globals['_LISTITEMSREQUEST']._serialized_start=2595
-  _globals['_LISTITEMSREQUEST']._serialized_end=2688
-  _globals['_LISTITEMSRESPONSE']._serialized_start=2690
-  _globals['_LISTITEMSRESPONSE']._serialized_end=2768
-  _globals['_COUNTITEMSREQUEST']._serialized_start=2770
-  _globals['_COUNTITEMSREQUEST']._serialized_end=2825
-  _globals['_COUNTITEMSRESPONSE']._serialized_start=2827
-  _globals['_COUNTITEMSRESPONSE']._serialized_end=2862
-  _globals['_DELETEITEMSREQUEST']._serialized_start=2864
-  _globals['_DELETEITEMSREQUEST']._serialized_end=2933
-  _globals['_DELETEITEMSRESPONSE']._serialized_start=2935
-  _globals['_DELETEITEMSRESPONSE']._serialized_end=2979
-  _globals['_COLLECTIONSERVICE']._serialized_start=3135
-  _globals['_COLLECTIONSERVICE']._serialized_end=3921
+  _globals['_NEWITEM']._serialized_end=1617
+  _globals['_CREATECOLLECTIONREQUEST']._serialized_start=1619
+  _globals['_CREATECOLLECTIONREQUEST']._serialized_end=1708
+  _globals['_CREATECOLLECTIONRESPONSE']._serialized_start=1710
+  _globals['_CREATECOLLECTIONRESPONSE']._serialized_end=1781
+  _globals['_GETCOLLECTIONREQUEST']._serialized_start=1783
+  _globals['_GETCOLLECTIONREQUEST']._serialized_end=1825
+  _globals['_GETCOLLECTIONRESPONSE']._serialized_start=1827
+  _globals['_GETCOLLECTIONRESPONSE']._serialized_end=1895
+  _globals['_LISTCOLLECTIONSREQUEST']._serialized_start=1897
+  _globals['_LISTCOLLECTIONSREQUEST']._serialized_end=1960
+  _globals['_LISTCOLLECTIONSRESPONSE']._serialized_start=1962
+  _globals['_LISTCOLLECTIONSRESPONSE']._serialized_end=2058
+  _globals['_DELETECOLLECTIONREQUEST']._serialized_start=2060
+  _globals['_DELETECOLLECTIONREQUEST']._serialized_end=2105
+  _globals['_DELETECOLLECTIONRESPONSE']._serialized_start=2107
+  _globals['_DELETECOLLECTIONRESPONSE']._serialized_end=2133
+  _globals['_UPSERTITEMSREQUEST']._serialized_start=2135
+  _globals['_UPSERTITEMSREQUEST']._serialized_end=2230
+  _globals['_UPSERTFAILURE']._serialized_start=2232
+  _globals['_UPSERTFAILURE']._serialized_end=2316
+  _globals['_UPSERTITEMSRESPONSE']._serialized_start=2319
+  _globals['_UPSERTITEMSRESPONSE']._serialized_end=2472
+  _globals['_GETITEMREQUEST']._serialized_start=2474
+  _globals['_GETITEMREQUEST']._serialized_end=2545
+  _globals['_GETITEMRESPONSE']._serialized_start=2547
+  _globals['_GETITEMRESPONSE']._serialized_end=2612
+  _globals['_LISTITEMSREQUEST']._serialized_start=2614
+  _globals['_LISTITEMSREQUEST']._serialized_end=2707
+  _globals['_LISTITEMSRESPONSE']._serialized_start=2709
+  _globals['_LISTITEMSRESPONSE']._serialized_end=2787
+  _globals['_COUNTITEMSREQUEST']._serialized_start=2789
+  _globals['_COUNTITEMSREQUEST']._serialized_end=2844
+  _globals['_COUNTITEMSRESPONSE']._serialized_start=2846
+  _globals['_COUNTITEMSRESPONSE']._serialized_end=2881
+  _globals['_DELETEITEMSREQUEST']._serialized_start=2883
+  _globals['_DELETEITEMSREQUEST']._serialized_end=2952
+  _globals['_DELETEITEMSRESPONSE']._serialized_start=2954
+  _globals['_DELETEITEMSRESPONSE']._serialized_end=2998
+  _globals['_COLLECTIONSERVICE']._serialized_start=3154
+  _globals['_COLLECTIONSERVICE']._serialized_end=3940
 # @@protoc_insertion_point(module_scope)

@@ -360,6 +360,7 @@ class NewItem(_message.Message):
     IMAGE_FIELD_NUMBER: _builtins.int
     IMAGE_VECTOR_FIELD_NUMBER: _builtins.int
     TEXT_VECTOR_FIELD_NUMBER: _builtins.int
+    IMAGE_URL_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     """Default: the hash of the content."""
     uri: _builtins.str
@@ -371,6 +372,8 @@ class NewItem(_message.Message):
     caption alone, an image-only model stores nothing (ERROR_REASON_UNSUPPORTED). An item that brings a vector needs
     neither, but then an id.
     """
+    image_url: _builtins.str
+    """Instead of `image`: the server fetches the picture from there and keeps it; see EmbedInput.image_url."""
     @_builtins.property
     def metadata(self) -> _struct_pb2.Struct:
         """Free-form metadata: at most 64 KiB as JSON, nested at most 24 deep, without NaN, infinities and NUL characters."""
@@ -395,10 +398,11 @@ class NewItem(_message.Message):
         image: _builtins.bytes = ...,
         image_vector: _content_pb2.Vector | None = ...,
         text_vector: _content_pb2.Vector | None = ...,
+        image_url: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["image_vector", b"image_vector", "metadata", b"metadata", "text_vector", b"text_vector"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["caption", b"caption", "id", b"id", "image", b"image", "image_vector", b"image_vector", "metadata", b"metadata", "text_vector", b"text_vector", "uri", b"uri"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["caption", b"caption", "id", b"id", "image", b"image", "image_url", b"image_url", "image_vector", b"image_vector", "metadata", b"metadata", "text_vector", b"text_vector", "uri", b"uri"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19twinlens/v1/content.proto\x12\x0btwinlens.v1\"F\n\tItemError\x12(\n\x06reason\x18\x01 \x01(\x0e\x32\x18.twinlens.v1.ErrorReason\x12\x0f\n\x07message\x18\x02 \x01(\t\"\x18\n\x06Vector\x12\x0e\n\x06values\x18\x01 \x03(\x02\"\x80\x01\n\tModelInfo\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\t\x12\x10\n\x08space_id\x18\x03 \x01(\t\x12\x11\n\tdimension\x18\x04 \x01(\x05\x12\x17\n\x0fhas_image_tower\x18\x05 \x01(\x08\x12\x16\n\x0ehas_text_tower\x18\x06 \x01(\x08*K\n\x08Modality\x12\x18\n\x14MODALITY_UNSPECIFIED\x10\x00\x12\x12\n\x0eMODALITY_IMAGE\x10\x01\x12\x11\n\rMODALITY_TEXT\x10\x02*\x80\x02\n\x0b\x45rrorReason\x12\x1c\n\x18\x45RROR_REASON_UNSPECIFIED\x10\x00\x12\x1e\n\x1a\x45RROR_REASON_INVALID_IMAGE\x10\x01\x12\x1d\n\x19\x45RROR_REASON_INVALID_TEXT\x10\x02\x12\x1f\n\x1b\x45RROR_REASON_INVALID_VECTOR\x10\x03\x12\x1a\n\x16\x45RROR_REASON_NOT_FOUND\x10\x04\x12\x1e\n\x1a\x45RROR_REASON_INVALID_INPUT\x10\x05\x12\x1c\n\x18\x45RROR_REASON_UNSUPPORTED\x10\x06\x12\x19\n\x15\x45RROR_REASON_INTERNAL\x10\x07\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19twinlens/v1/content.proto\x12\x0btwinlens.v1\"F\n\tItemError\x12(\n\x06reason\x18\x01 \x01(\x0e\x32\x18.twinlens.v1.ErrorReason\x12\x0f\n\x07message\x18\x02 \x01(\t\"\x18\n\x06Vector\x12\x0e\n\x06values\x18\x01 \x03(\x02\"\x80\x01\n\tModelInfo\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\t\x12\x10\n\x08space_id\x18\x03 \x01(\t\x12\x11\n\tdimension\x18\x04 \x01(\x05\x12\x17\n\x0fhas_image_tower\x18\x05 \x01(\x08\x12\x16\n\x0ehas_text_tower\x18\x06 \x01(\x08*K\n\x08Modality\x12\x18\n\x14MODALITY_UNSPECIFIED\x10\x00\x12\x12\n\x0eMODALITY_IMAGE\x10\x01\x12\x11\n\rMODALITY_TEXT\x10\x02*\x9e\x02\n\x0b\x45rrorReason\x12\x1c\n\x18\x45RROR_REASON_UNSPECIFIED\x10\x00\x12\x1e\n\x1a\x45RROR_REASON_INVALID_IMAGE\x10\x01\x12\x1d\n\x19\x45RROR_REASON_INVALID_TEXT\x10\x02\x12\x1f\n\x1b\x45RROR_REASON_INVALID_VECTOR\x10\x03\x12\x1a\n\x16\x45RROR_REASON_NOT_FOUND\x10\x04\x12\x1e\n\x1a\x45RROR_REASON_INVALID_INPUT\x10\x05\x12\x1c\n\x18\x45RROR_REASON_UNSUPPORTED\x10\x06\x12\x19\n\x15\x45RROR_REASON_INTERNAL\x10\x07\x12\x1c\n\x18\x45RROR_REASON_NOT_FETCHED\x10\x08\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -34,7 +34,7 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_MODALITY']._serialized_start=271
   _globals['_MODALITY']._serialized_end=346
   _globals['_ERRORREASON']._serialized_start=349
-  _globals['_ERRORREASON']._serialized_end=605
+  _globals['_ERRORREASON']._serialized_end=635
   _globals['_ITEMERROR']._serialized_start=42
   _globals['_ITEMERROR']._serialized_end=112
   _globals['_VECTOR']._serialized_start=114

@@ -65,6 +65,8 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """The model has no tower for this kind of input."""
     ERROR_REASON_INTERNAL: _ErrorReason.ValueType  # 7
     """The server failed; the log has the cause under the request's id."""
+    ERROR_REASON_NOT_FETCHED: _ErrorReason.ValueType  # 8
+    """The server may not fetch the address, or could not."""
 
 class ErrorReason(_ErrorReason, metaclass=_ErrorReasonEnumTypeWrapper):
     """Why one item of a batch was refused. The other items of the batch are not affected."""
@@ -85,6 +87,8 @@ ERROR_REASON_UNSUPPORTED: ErrorReason.ValueType  # 6
 """The model has no tower for this kind of input."""
 ERROR_REASON_INTERNAL: ErrorReason.ValueType  # 7
 """The server failed; the log has the cause under the request's id."""
+ERROR_REASON_NOT_FETCHED: ErrorReason.ValueType  # 8
+"""The server may not fetch the address, or could not."""
 Global___ErrorReason: _TypeAlias = ErrorReason  # noqa: Y015
 
 @_typing.final

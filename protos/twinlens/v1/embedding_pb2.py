@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from twinlens.v1 import content_pb2 as twinlens_dot_v1_dot_content__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1btwinlens/v1/embedding.proto\x12\x0btwinlens.v1\x1a\x19twinlens/v1/content.proto\"8\n\nEmbedInput\x12\x0f\n\x05image\x18\x01 \x01(\x0cH\x00\x12\x0e\n\x04text\x18\x02 \x01(\tH\x00\x42\t\n\x07\x63ontent\"7\n\x0c\x45mbedRequest\x12\'\n\x06inputs\x18\x01 \x03(\x0b\x32\x17.twinlens.v1.EmbedInput\"~\n\x0b\x45mbedResult\x12(\n\tembedding\x18\x01 \x01(\x0b\x32\x13.twinlens.v1.VectorH\x00\x12\'\n\x05\x65rror\x18\x02 \x01(\x0b\x32\x16.twinlens.v1.ItemErrorH\x00\x12\x11\n\ttruncated\x18\x03 \x01(\x08\x42\t\n\x07outcome\"a\n\rEmbedResponse\x12%\n\x05model\x18\x01 \x01(\x0b\x32\x16.twinlens.v1.ModelInfo\x12)\n\x07results\x18\x02 \x03(\x0b\x32\x18.twinlens.v1.EmbedResult2R\n\x10\x45mbeddingService\x12>\n\x05\x45mbed\x12\x19.twinlens.v1.EmbedRequest\x1a\x1a.twinlens.v1.EmbedResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1btwinlens/v1/embedding.proto\x12\x0btwinlens.v1\x1a\x19twinlens/v1/content.proto\"v\n\nEmbedInput\x12\x0f\n\x05image\x18\x01 \x01(\x0cH\x00\x12\x0e\n\x04text\x18\x02 \x01(\tH\x00\x12\x13\n\timage_url\x18\x03 \x01(\tH\x00\x12\'\n\x04item\x18\x04 \x01(\x0b\x32\x17.twinlens.v1.StoredItemH\x00\x42\t\n\x07\x63ontent\"U\n\nStoredItem\x12\x12\n\ncollection\x18\x01 \x01(\t\x12\n\n\x02id\x18\x02 \x01(\t\x12\'\n\x08modality\x18\x03 \x01(\x0e\x32\x15.twinlens.v1.Modality\"7\n\x0c\x45mbedRequest\x12\'\n\x06inputs\x18\x01 \x03(\x0b\x32\x17.twinlens.v1.EmbedInput\"~\n\x0b\x45mbedResult\x12(\n\tembedding\x18\x01 \x01(\x0b\x32\x13.twinlens.v1.VectorH\x00\x12\'\n\x05\x65rror\x18\x02 \x01(\x0b\x32\x16.twinlens.v1.ItemErrorH\x00\x12\x11\n\ttruncated\x18\x03 \x01(\x08\x42\t\n\x07outcome\"a\n\rEmbedResponse\x12%\n\x05model\x18\x01 \x01(\x0b\x32\x16.twinlens.v1.ModelInfo\x12)\n\x07results\x18\x02 \x03(\x0b\x32\x18.twinlens.v1.EmbedResult\"=\n\x12\x45mbedStreamRequest\x12\'\n\x06inputs\x18\x01 \x03(\x0b\x32\x17.twinlens.v1.EmbedInput\"\x7f\n\x13\x45mbedStreamResponse\x12%\n\x05model\x18\x01 \x01(\x0b\x32\x16.twinlens.v1.ModelInfo\x12\x16\n\x0e\x66irst_position\x18\x02 \x01(\x03\x12)\n\x07results\x18\x03 \x03(\x0b\x32\x18.twinlens.v1.EmbedResult2\xa8\x01\n\x10\x45mbeddingService\x12>\n\x05\x45mbed\x12\x19.twinlens.v1.EmbedRequest\x1a\x1a.twinlens.v1.EmbedResponse\x12T\n\x0b\x45mbedStream\x12\x1f.twinlens.v1.EmbedStreamRequest\x1a .twinlens.v1.EmbedStreamResponse(\x01\x30\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -33,13 +33,19 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'twinlens.v1.embedding_pb2',
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_EMBEDINPUT']._serialized_start=71
-  _globals['_EMBEDINPUT']._serialized_end=127
-  _globals['_EMBEDREQUEST']._serialized_start=129
-  _globals['_EMBEDREQUEST']._serialized_end=184
-  _globals['_EMBEDRESULT']._serialized_start=186
-  _globals['_EMBEDRESULT']._serialized_end=312
-  _globals['_EMBEDRESPONSE']._serialized_start=314
-  _globals['_EMBEDRESPONSE']._serialized_end=411
-  _globals['_EMBEDDINGSERVICE']._serialized_start=413
-  _globals['_EMBEDDINGSERVICE']._serialized_end=495
+  _globals['_EMBEDINPUT']._serialized_end=189
+  _globals['_STOREDITEM']._serialized_start=191
+  _globals['_STOREDITEM']._serialized_end=276
+  _globals['_EMBEDREQUEST']._serialized_start=278
+  _globals['_EMBEDREQUEST']._serialized_end=333
+  _globals['_EMBEDRESULT']._serialized_start=335
+  _globals['_EMBEDRESULT']._serialized_end=461
+  _globals['_EMBEDRESPONSE']._serialized_start=463
+  _globals['_EMBEDRESPONSE']._serialized_end=560
+  _globals['_EMBEDSTREAMREQUEST']._serialized_start=562
+  _globals['_EMBEDSTREAMREQUEST']._serialized_end=623
+  _globals['_EMBEDSTREAMRESPONSE']._serialized_start=625
+  _globals['_EMBEDSTREAMRESPONSE']._serialized_end=752
+  _globals['_EMBEDDINGSERVICE']._serialized_start=755
+  _globals['_EMBEDDINGSERVICE']._serialized_end=923
 # @@protoc_insertion_point(module_scope)

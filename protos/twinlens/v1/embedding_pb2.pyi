@@ -27,25 +27,67 @@ class EmbedInput(_message.Message):
 
     IMAGE_FIELD_NUMBER: _builtins.int
     TEXT_FIELD_NUMBER: _builtins.int
+    IMAGE_URL_FIELD_NUMBER: _builtins.int
+    ITEM_FIELD_NUMBER: _builtins.int
     image: _builtins.bytes
     """An encoded picture: JPEG, PNG, WebP, GIF, BMP, TIFF or AVIF."""
     text: _builtins.str
     """A text; cut to the model's context length if longer."""
+    image_url: _builtins.str
+    """A picture that the server fetches: https://…, or http://… where it is set to allow that. Refused
+    (ERROR_REASON_NOT_FETCHED) unless the server is set to fetch from its host.
+    """
+    @_builtins.property
+    def item(self) -> Global___StoredItem:
+        """The vector of an item that is stored."""
+
     def __init__(
         self,
         *,
         image: _builtins.bytes = ...,
         text: _builtins.str = ...,
+        image_url: _builtins.str = ...,
+        item: Global___StoredItem | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["content", b"content", "image", b"image", "text", b"text"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["content", b"content", "image", b"image", "image_url", b"image_url", "item", b"item", "text", b"text"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["content", b"content", "image", b"image", "text", b"text"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["content", b"content", "image", b"image", "image_url", b"image_url", "item", b"item", "text", b"text"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_content: _TypeAlias = _typing.Literal["image", "text"]  # noqa: Y015
+    _WhichOneofReturnType_content: _TypeAlias = _typing.Literal["image", "text", "image_url", "item"]  # noqa: Y015
     _WhichOneofArgType_content: _TypeAlias = _typing.Literal["content", b"content"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_content) -> _WhichOneofReturnType_content | None: ...
 
 Global___EmbedInput: _TypeAlias = EmbedInput  # noqa: Y015
+
+@_typing.final
+class StoredItem(_message.Message):
+    """An item of a collection whose vector is wanted."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    COLLECTION_FIELD_NUMBER: _builtins.int
+    ID_FIELD_NUMBER: _builtins.int
+    MODALITY_FIELD_NUMBER: _builtins.int
+    collection: _builtins.str
+    """The collection's id."""
+    id: _builtins.str
+    """The item's id."""
+    modality: _content_pb2.Modality.ValueType
+    """Which of its vectors; default MODALITY_IMAGE, and MODALITY_TEXT where the item has no picture."""
+    def __init__(
+        self,
+        *,
+        collection: _builtins.str = ...,
+        id: _builtins.str = ...,
+        modality: _content_pb2.Modality.ValueType = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["collection", b"collection", "id", b"id", "modality", b"modality"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___StoredItem: _TypeAlias = StoredItem  # noqa: Y015
 
 @_typing.final
 class EmbedRequest(_message.Message):
@@ -136,3 +178,61 @@ class EmbedResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___EmbedResponse: _TypeAlias = EmbedResponse  # noqa: Y015
+
+@_typing.final
+class EmbedStreamRequest(_message.Message):
+    """Some of the inputs of a stream."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    INPUTS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def inputs(self) -> _containers.RepeatedCompositeFieldContainer[Global___EmbedInput]:
+        """1 to 1,024 inputs; a few dozen keep the towers busy."""
+
+    def __init__(
+        self,
+        *,
+        inputs: _abc.Iterable[Global___EmbedInput] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["inputs", b"inputs"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___EmbedStreamRequest: _TypeAlias = EmbedStreamRequest  # noqa: Y015
+
+@_typing.final
+class EmbedStreamResponse(_message.Message):
+    """What became of the inputs of one message, in order."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MODEL_FIELD_NUMBER: _builtins.int
+    FIRST_POSITION_FIELD_NUMBER: _builtins.int
+    RESULTS_FIELD_NUMBER: _builtins.int
+    first_position: _builtins.int
+    """Position of the first of them in the whole stream, from 0."""
+    @_builtins.property
+    def model(self) -> _content_pb2.ModelInfo:
+        """The model that made the vectors."""
+
+    @_builtins.property
+    def results(self) -> _containers.RepeatedCompositeFieldContainer[Global___EmbedResult]:
+        """One result an input, in order."""
+
+    def __init__(
+        self,
+        *,
+        model: _content_pb2.ModelInfo | None = ...,
+        first_position: _builtins.int = ...,
+        results: _abc.Iterable[Global___EmbedResult] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["model", b"model"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["first_position", b"first_position", "model", b"model", "results", b"results"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___EmbedStreamResponse: _TypeAlias = EmbedStreamResponse  # noqa: Y015

@@ -40,6 +40,11 @@ class EmbeddingServiceStub:
                 request_serializer=twinlens_dot_v1_dot_embedding__pb2.EmbedRequest.SerializeToString,
                 response_deserializer=twinlens_dot_v1_dot_embedding__pb2.EmbedResponse.FromString,
                 _registered_method=True)
+        self.EmbedStream = channel.stream_stream(
+                '/twinlens.v1.EmbeddingService/EmbedStream',
+                request_serializer=twinlens_dot_v1_dot_embedding__pb2.EmbedStreamRequest.SerializeToString,
+                response_deserializer=twinlens_dot_v1_dot_embedding__pb2.EmbedStreamResponse.FromString,
+                _registered_method=True)
 
 
 class EmbeddingServiceServicer:
@@ -54,6 +59,15 @@ class EmbeddingServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def EmbedStream(self, request_iterator, context):
+        """The same for as many inputs as a caller has: each message is answered by one, in order, while the next ones are
+        already worked on. The server takes messages as it gets on with them, so neither side holds more than a few. Yields
+        to calls of other callers, as storing items does.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_EmbeddingServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -61,6 +75,11 @@ def add_EmbeddingServiceServicer_to_server(servicer, server):
                     servicer.Embed,
                     request_deserializer=twinlens_dot_v1_dot_embedding__pb2.EmbedRequest.FromString,
                     response_serializer=twinlens_dot_v1_dot_embedding__pb2.EmbedResponse.SerializeToString,
+            ),
+            'EmbedStream': grpc.stream_stream_rpc_method_handler(
+                    servicer.EmbedStream,
+                    request_deserializer=twinlens_dot_v1_dot_embedding__pb2.EmbedStreamRequest.FromString,
+                    response_serializer=twinlens_dot_v1_dot_embedding__pb2.EmbedStreamResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -91,6 +110,33 @@ class EmbeddingService:
             '/twinlens.v1.EmbeddingService/Embed',
             twinlens_dot_v1_dot_embedding__pb2.EmbedRequest.SerializeToString,
             twinlens_dot_v1_dot_embedding__pb2.EmbedResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def EmbedStream(request_iterator,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.stream_stream(
+            request_iterator,
+            target,
+            '/twinlens.v1.EmbeddingService/EmbedStream',
+            twinlens_dot_v1_dot_embedding__pb2.EmbedStreamRequest.SerializeToString,
+            twinlens_dot_v1_dot_embedding__pb2.EmbedStreamResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -37,6 +37,11 @@ class EmbeddingServiceStub:
     """Embeds a batch. One bad input fails alone: look at each result. FAILED_PRECONDITION where the model lacks the tower
     of every input: image-only models embed no texts.
     """
+    EmbedStream: _grpc.StreamStreamMultiCallable[_embedding_pb2.EmbedStreamRequest, _embedding_pb2.EmbedStreamResponse]
+    """The same for as many inputs as a caller has: each message is answered by one, in order, while the next ones are
+    already worked on. The server takes messages as it gets on with them, so neither side holds more than a few. Yields
+    to calls of other callers, as storing items does.
+    """
 
 @_typing.type_check_only
 class EmbeddingServiceAsyncStub(EmbeddingServiceStub):
@@ -46,6 +51,11 @@ class EmbeddingServiceAsyncStub(EmbeddingServiceStub):
     Embed: _aio.UnaryUnaryMultiCallable[_embedding_pb2.EmbedRequest, _embedding_pb2.EmbedResponse]  # type: ignore[assignment]
     """Embeds a batch. One bad input fails alone: look at each result. FAILED_PRECONDITION where the model lacks the tower
     of every input: image-only models embed no texts.
+    """
+    EmbedStream: _aio.StreamStreamMultiCallable[_embedding_pb2.EmbedStreamRequest, _embedding_pb2.EmbedStreamResponse]  # type: ignore[assignment]
+    """The same for as many inputs as a caller has: each message is answered by one, in order, while the next ones are
+    already worked on. The server takes messages as it gets on with them, so neither side holds more than a few. Yields
+    to calls of other callers, as storing items does.
     """
 
 class EmbeddingServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -59,6 +69,17 @@ class EmbeddingServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_embedding_pb2.EmbedResponse, _abc.Awaitable[_embedding_pb2.EmbedResponse]]:
         """Embeds a batch. One bad input fails alone: look at each result. FAILED_PRECONDITION where the model lacks the tower
         of every input: image-only models embed no texts.
+        """
+
+    @_abc_1.abstractmethod
+    def EmbedStream(
+        self,
+        request_iterator: _MaybeAsyncIterator[_embedding_pb2.EmbedStreamRequest],
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_embedding_pb2.EmbedStreamResponse], _abc.AsyncIterator[_embedding_pb2.EmbedStreamResponse]]:
+        """The same for as many inputs as a caller has: each message is answered by one, in order, while the next ones are
+        already worked on. The server takes messages as it gets on with them, so neither side holds more than a few. Yields
+        to calls of other callers, as storing items does.
         """
 
 def add_EmbeddingServiceServicer_to_server(servicer: EmbeddingServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from twinlens.v1 import content_pb2 as twinlens_dot_v1_dot_content__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17twinlens/v1/model.proto\x12\x0btwinlens.v1\x1a\x19twinlens/v1/content.proto\"e\n\x05Model\x12$\n\x04info\x18\x01 \x01(\x0b\x32\x16.twinlens.v1.ModelInfo\x12\x0e\n\x06\x61\x63tive\x18\x02 \x01(\x08\x12\x15\n\rmanifest_json\x18\x03 \x01(\t\x12\x0f\n\x07variant\x18\x04 \x01(\t\":\n\x11ListModelsRequest\x12\x11\n\tpage_size\x18\x01 \x01(\x05\x12\x12\n\npage_token\x18\x02 \x01(\t\"Q\n\x12ListModelsResponse\x12\"\n\x06models\x18\x01 \x03(\x0b\x32\x12.twinlens.v1.Model\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\" \n\x0fGetModelRequest\x12\r\n\x05model\x18\x01 \x01(\t\"5\n\x10GetModelResponse\x12!\n\x05model\x18\x01 \x01(\x0b\x32\x12.twinlens.v1.Model2\xa6\x01\n\x0cModelService\x12M\n\nListModels\x12\x1e.twinlens.v1.ListModelsRequest\x1a\x1f.twinlens.v1.ListModelsResponse\x12G\n\x08GetModel\x12\x1c.twinlens.v1.GetModelRequest\x1a\x1d.twinlens.v1.GetModelResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17twinlens/v1/model.proto\x12\x0btwinlens.v1\x1a\x19twinlens/v1/content.proto\"e\n\x05Model\x12$\n\x04info\x18\x01 \x01(\x0b\x32\x16.twinlens.v1.ModelInfo\x12\x0e\n\x06\x61\x63tive\x18\x02 \x01(\x08\x12\x15\n\rmanifest_json\x18\x03 \x01(\t\x12\x0f\n\x07variant\x18\x04 \x01(\t\"\xa2\x01\n\x0cServerLimits\x12\x19\n\x11max_message_bytes\x18\x01 \x01(\x03\x12\x17\n\x0fmax_image_bytes\x18\x02 \x01(\x03\x12\x18\n\x10max_image_pixels\x18\x03 \x01(\x03\x12\x12\n\nmax_inputs\x18\x04 \x01(\x05\x12\x13\n\x0bmax_queries\x18\x05 \x01(\x05\x12\x1b\n\x13max_items_in_flight\x18\x06 \x01(\x05\":\n\x11ListModelsRequest\x12\x11\n\tpage_size\x18\x01 \x01(\x05\x12\x12\n\npage_token\x18\x02 \x01(\t\"|\n\x12ListModelsResponse\x12\"\n\x06models\x18\x01 \x03(\x0b\x32\x12.twinlens.v1.Model\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\x12)\n\x06limits\x18\x03 \x01(\x0b\x32\x19.twinlens.v1.ServerLimits\" \n\x0fGetModelRequest\x12\r\n\x05model\x18\x01 \x01(\t\"`\n\x10GetModelResponse\x12!\n\x05model\x18\x01 \x01(\x0b\x32\x12.twinlens.v1.Model\x12)\n\x06limits\x18\x02 \x01(\x0b\x32\x19.twinlens.v1.ServerLimits2\xa6\x01\n\x0cModelService\x12M\n\nListModels\x12\x1e.twinlens.v1.ListModelsRequest\x1a\x1f.twinlens.v1.ListModelsResponse\x12G\n\x08GetModel\x12\x1c.twinlens.v1.GetModelRequest\x1a\x1d.twinlens.v1.GetModelResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -34,14 +34,16 @@ if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_MODEL']._serialized_start=67
   _globals['_MODEL']._serialized_end=168
-  _globals['_LISTMODELSREQUEST']._serialized_start=170
-  _globals['_LISTMODELSREQUEST']._serialized_end=228
-  _globals['_LISTMODELSRESPONSE']._serialized_start=230
-  _globals['_LISTMODELSRESPONSE']._serialized_end=311
-  _globals['_GETMODELREQUEST']._serialized_start=313
-  _globals['_GETMODELREQUEST']._serialized_end=345
-  _globals['_GETMODELRESPONSE']._serialized_start=347
-  _globals['_GETMODELRESPONSE']._serialized_end=400
-  _globals['_MODELSERVICE']._serialized_start=403
-  _globals['_MODELSERVICE']._serialized_end=569
+  _globals['_SERVERLIMITS']._serialized_start=171
+  _globals['_SERVERLIMITS']._serialized_end=333
+  _globals['_LISTMODELSREQUEST']._serialized_start=335
+  _globals['_LISTMODELSREQUEST']._serialized_end=393
+  _globals['_LISTMODELSRESPONSE']._serialized_start=395
+  _globals['_LISTMODELSRESPONSE']._serialized_end=519
+  _globals['_GETMODELREQUEST']._serialized_start=521
+  _globals['_GETMODELREQUEST']._serialized_end=553
+  _globals['_GETMODELRESPONSE']._serialized_start=555
+  _globals['_GETMODELRESPONSE']._serialized_end=651
+  _globals['_MODELSERVICE']._serialized_start=654
+  _globals['_MODELSERVICE']._serialized_end=820
 # @@protoc_insertion_point(module_scope)

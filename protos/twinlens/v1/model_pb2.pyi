@@ -56,6 +56,48 @@ class Model(_message.Message):
 Global___Model: _TypeAlias = Model  # noqa: Y015
 
 @_typing.final
+class ServerLimits(_message.Message):
+    """What this server takes at once; whatever is larger is refused with RESOURCE_EXHAUSTED or INVALID_ARGUMENT."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MAX_MESSAGE_BYTES_FIELD_NUMBER: _builtins.int
+    MAX_IMAGE_BYTES_FIELD_NUMBER: _builtins.int
+    MAX_IMAGE_PIXELS_FIELD_NUMBER: _builtins.int
+    MAX_INPUTS_FIELD_NUMBER: _builtins.int
+    MAX_QUERIES_FIELD_NUMBER: _builtins.int
+    MAX_ITEMS_IN_FLIGHT_FIELD_NUMBER: _builtins.int
+    max_message_bytes: _builtins.int
+    """Of one message in either direction, bytes."""
+    max_image_bytes: _builtins.int
+    """Of one encoded picture, bytes."""
+    max_image_pixels: _builtins.int
+    """Of one decoded picture, pixels."""
+    max_inputs: _builtins.int
+    """Inputs of one Embed call, or pictures of one Classify call."""
+    max_queries: _builtins.int
+    """Queries of one Search call."""
+    max_items_in_flight: _builtins.int
+    """Inputs, pictures and queries worked on at a time, of all callers together."""
+    def __init__(
+        self,
+        *,
+        max_message_bytes: _builtins.int = ...,
+        max_image_bytes: _builtins.int = ...,
+        max_image_pixels: _builtins.int = ...,
+        max_inputs: _builtins.int = ...,
+        max_queries: _builtins.int = ...,
+        max_items_in_flight: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["max_image_bytes", b"max_image_bytes", "max_image_pixels", b"max_image_pixels", "max_inputs", b"max_inputs", "max_items_in_flight", b"max_items_in_flight", "max_message_bytes", b"max_message_bytes", "max_queries", b"max_queries"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ServerLimits: _TypeAlias = ServerLimits  # noqa: Y015
+
+@_typing.final
 class ListModelsRequest(_message.Message):
     """Asks for a page of models."""
 
@@ -89,21 +131,27 @@ class ListModelsResponse(_message.Message):
 
     MODELS_FIELD_NUMBER: _builtins.int
     NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    LIMITS_FIELD_NUMBER: _builtins.int
     next_page_token: _builtins.str
     """Empty on the last page."""
     @_builtins.property
     def models(self) -> _containers.RepeatedCompositeFieldContainer[Global___Model]:
         """The active one first, then by name and version."""
 
+    @_builtins.property
+    def limits(self) -> Global___ServerLimits:
+        """What a call may bring."""
+
     def __init__(
         self,
         *,
         models: _abc.Iterable[Global___Model] | None = ...,
         next_page_token: _builtins.str = ...,
+        limits: Global___ServerLimits | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["limits", b"limits"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["models", b"models", "next_page_token", b"next_page_token"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["limits", b"limits", "models", b"models", "next_page_token", b"next_page_token"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -138,18 +186,24 @@ class GetModelResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     MODEL_FIELD_NUMBER: _builtins.int
+    LIMITS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def model(self) -> Global___Model:
         """The model."""
+
+    @_builtins.property
+    def limits(self) -> Global___ServerLimits:
+        """What a call may bring."""
 
     def __init__(
         self,
         *,
         model: Global___Model | None = ...,
+        limits: Global___ServerLimits | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["model", b"model"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["limits", b"limits", "model", b"model"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["model", b"model"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["limits", b"limits", "model", b"model"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -26,7 +26,7 @@ from twinlens.v1 import collection_pb2 as twinlens_dot_v1_dot_collection__pb2
 from twinlens.v1 import content_pb2 as twinlens_dot_v1_dot_content__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18twinlens/v1/search.proto\x12\x0btwinlens.v1\x1a\x1ctwinlens/v1/collection.proto\x1a\x19twinlens/v1/content.proto\"\xbf\x01\n\tQueryPart\x12\x0f\n\x05image\x18\x01 \x01(\x0cH\x00\x12\x0e\n\x04text\x18\x02 \x01(\tH\x00\x12%\n\x06vector\x18\x03 \x01(\x0b\x32\x13.twinlens.v1.VectorH\x00\x12\x11\n\x07item_id\x18\x04 \x01(\tH\x00\x12\x13\n\x06weight\x18\x05 \x01(\x02H\x01\x88\x01\x01\x12,\n\ritem_modality\x18\x06 \x01(\x0e\x32\x15.twinlens.v1.ModalityB\t\n\x07\x63ontentB\t\n\x07_weight\".\n\x05Query\x12%\n\x05parts\x18\x01 \x03(\x0b\x32\x16.twinlens.v1.QueryPart\"\xc5\x01\n\rSearchRequest\x12\x12\n\ncollection\x18\x01 \x01(\t\x12#\n\x07queries\x18\x02 \x03(\x0b\x32\x12.twinlens.v1.Query\x12\'\n\x08modality\x18\x03 \x01(\x0e\x32\x15.twinlens.v1.Modality\x12\r\n\x05top_k\x18\x04 \x01(\x05\x12\x16\n\tmin_score\x18\x05 \x01(\x02H\x00\x88\x01\x01\x12\r\n\x05\x65xact\x18\x06 \x01(\x08\x12\x0e\n\x06\x66ilter\x18\x07 \x01(\tB\x0c\n\n_min_score\"5\n\x03Hit\x12\x1f\n\x04item\x18\x01 \x01(\x0b\x32\x11.twinlens.v1.Item\x12\r\n\x05score\x18\x02 \x01(\x02\"v\n\x0bQueryResult\x12\x1e\n\x04hits\x18\x01 \x03(\x0b\x32\x10.twinlens.v1.Hit\x12*\n\x05\x65rror\x18\x02 \x01(\x0b\x32\x16.twinlens.v1.ItemErrorH\x00\x88\x01\x01\x12\x11\n\ttruncated\x18\x03 \x01(\x08\x42\x08\n\x06_error\"b\n\x0eSearchResponse\x12%\n\x05model\x18\x01 \x01(\x0b\x32\x16.twinlens.v1.ModelInfo\x12)\n\x07results\x18\x02 \x03(\x0b\x32\x18.twinlens.v1.QueryResult2R\n\rSearchService\x12\x41\n\x06Search\x12\x1a.twinlens.v1.SearchRequest\x1a\x1b.twinlens.v1.SearchResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18twinlens/v1/search.proto\x12\x0btwinlens.v1\x1a\x1ctwinlens/v1/collection.proto\x1a\x19twinlens/v1/content.proto\"\xd4\x01\n\tQueryPart\x12\x0f\n\x05image\x18\x01 \x01(\x0cH\x00\x12\x0e\n\x04text\x18\x02 \x01(\tH\x00\x12%\n\x06vector\x18\x03 \x01(\x0b\x32\x13.twinlens.v1.VectorH\x00\x12\x11\n\x07item_id\x18\x04 \x01(\tH\x00\x12\x13\n\timage_url\x18\x07 \x01(\tH\x00\x12\x13\n\x06weight\x18\x05 \x01(\x02H\x01\x88\x01\x01\x12,\n\ritem_modality\x18\x06 \x01(\x0e\x32\x15.twinlens.v1.ModalityB\t\n\x07\x63ontentB\t\n\x07_weight\".\n\x05Query\x12%\n\x05parts\x18\x01 \x03(\x0b\x32\x16.twinlens.v1.QueryPart\"\xc5\x01\n\rSearchRequest\x12\x12\n\ncollection\x18\x01 \x01(\t\x12#\n\x07queries\x18\x02 \x03(\x0b\x32\x12.twinlens.v1.Query\x12\'\n\x08modality\x18\x03 \x01(\x0e\x32\x15.twinlens.v1.Modality\x12\r\n\x05top_k\x18\x04 \x01(\x05\x12\x16\n\tmin_score\x18\x05 \x01(\x02H\x00\x88\x01\x01\x12\r\n\x05\x65xact\x18\x06 \x01(\x08\x12\x0e\n\x06\x66ilter\x18\x07 \x01(\tB\x0c\n\n_min_score\"5\n\x03Hit\x12\x1f\n\x04item\x18\x01 \x01(\x0b\x32\x11.twinlens.v1.Item\x12\r\n\x05score\x18\x02 \x01(\x02\"v\n\x0bQueryResult\x12\x1e\n\x04hits\x18\x01 \x03(\x0b\x32\x10.twinlens.v1.Hit\x12*\n\x05\x65rror\x18\x02 \x01(\x0b\x32\x16.twinlens.v1.ItemErrorH\x00\x88\x01\x01\x12\x11\n\ttruncated\x18\x03 \x01(\x08\x42\x08\n\x06_error\"b\n\x0eSearchResponse\x12%\n\x05model\x18\x01 \x01(\x0b\x32\x16.twinlens.v1.ModelInfo\x12)\n\x07results\x18\x02 \x03(\x0b\x32\x18.twinlens.v1.QueryResult2R\n\rSearchService\x12\x41\n\x06Search\x12\x1a.twinlens.v1.SearchRequest\x1a\x1b.twinlens.v1.SearchResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -34,17 +34,17 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'twinlens.v1.search_pb2', _g
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_QUERYPART']._serialized_start=99
-  _globals['_QUERYPART']._serialized_end=290
-  _globals['_QUERY']._serialized_start=292
-  _globals['_QUERY']._serialized_end=338
-  _globals['_SEARCHREQUEST']._serialized_start=341
-  _globals['_SEARCHREQUEST']._serialized_end=538
-  _globals['_HIT']._serialized_start=540
-  _globals['_HIT']._serialized_end=593
-  _globals['_QUERYRESULT']._serialized_start=595
-  _globals['_QUERYRESULT']._serialized_end=713
-  _globals['_SEARCHRESPONSE']._serialized_start=715
-  _globals['_SEARCHRESPONSE']._serialized_end=813
-  _globals['_SEARCHSERVICE']._serialized_start=815
-  _globals['_SEARCHSERVICE']._serialized_end=897
+  _globals['_QUERYPART']._serialized_end=311
+  _globals['_QUERY']._serialized_start=313
+  _globals['_QUERY']._serialized_end=359
+  _globals['_SEARCHREQUEST']._serialized_start=362
+  _globals['_SEARCHREQUEST']._serialized_end=559
+  _globals['_HIT']._serialized_start=561
+  _globals['_HIT']._serialized_end=614
+  _globals['_QUERYRESULT']._serialized_start=616
+  _globals['_QUERYRESULT']._serialized_end=734
+  _globals['_SEARCHRESPONSE']._serialized_start=736
+  _globals['_SEARCHRESPONSE']._serialized_end=834
+  _globals['_SEARCHSERVICE']._serialized_start=836
+  _globals['_SEARCHSERVICE']._serialized_end=918
 # @@protoc_insertion_point(module_scope)

@@ -30,6 +30,7 @@ class QueryPart(_message.Message):
     TEXT_FIELD_NUMBER: _builtins.int
     VECTOR_FIELD_NUMBER: _builtins.int
     ITEM_ID_FIELD_NUMBER: _builtins.int
+    IMAGE_URL_FIELD_NUMBER: _builtins.int
     WEIGHT_FIELD_NUMBER: _builtins.int
     ITEM_MODALITY_FIELD_NUMBER: _builtins.int
     image: _builtins.bytes
@@ -38,6 +39,8 @@ class QueryPart(_message.Message):
     """A text."""
     item_id: _builtins.str
     """The id of an item of the collection: its vector of `item_modality`."""
+    image_url: _builtins.str
+    """A picture that the server fetches; see EmbedInput.image_url."""
     weight: _builtins.float
     """Default 1. Negative weights push away ("like this picture, but not snow")."""
     item_modality: _content_pb2.Modality.ValueType
@@ -53,16 +56,17 @@ class QueryPart(_message.Message):
         text: _builtins.str = ...,
         vector: _content_pb2.Vector | None = ...,
         item_id: _builtins.str = ...,
+        image_url: _builtins.str = ...,
         weight: _builtins.float | None = ...,
         item_modality: _content_pb2.Modality.ValueType = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_weight", b"_weight", "content", b"content", "image", b"image", "item_id", b"item_id", "text", b"text", "vector", b"vector", "weight", b"weight"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_weight", b"_weight", "content", b"content", "image", b"image", "image_url", b"image_url", "item_id", b"item_id", "text", b"text", "vector", b"vector", "weight", b"weight"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_weight", b"_weight", "content", b"content", "image", b"image", "item_id", b"item_id", "item_modality", b"item_modality", "text", b"text", "vector", b"vector", "weight", b"weight"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_weight", b"_weight", "content", b"content", "image", b"image", "image_url", b"image_url", "item_id", b"item_id", "item_modality", b"item_modality", "text", b"text", "vector", b"vector", "weight", b"weight"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__weight: _TypeAlias = _typing.Literal["weight"]  # noqa: Y015
     _WhichOneofArgType__weight: _TypeAlias = _typing.Literal["_weight", b"_weight"]  # noqa: Y015
-    _WhichOneofReturnType_content: _TypeAlias = _typing.Literal["image", "text", "vector", "item_id"]  # noqa: Y015
+    _WhichOneofReturnType_content: _TypeAlias = _typing.Literal["image", "text", "vector", "item_id", "image_url"]  # noqa: Y015
     _WhichOneofArgType_content: _TypeAlias = _typing.Literal["content", b"content"]  # noqa: Y015
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__weight) -> _WhichOneofReturnType__weight | None: ...
