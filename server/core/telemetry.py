@@ -29,33 +29,58 @@ class Telemetry:
         )
         self.messages_received = Counter("grpc_server_msg_received", "Messages of callers.", _METHOD, registry=r)
         self.messages_sent = Counter("grpc_server_msg_sent", "Messages to callers.", _METHOD, registry=r)
+        self.results = Counter(
+            "twinlens_results",
+            "Results in replies: ok, or failed alone.",
+            ("grpc_service", "grpc_method", "outcome"),
+            registry=r,
+        )
+        self.failed_items = Counter(
+            "twinlens_failed_items", "Results that failed alone, by why.", ("reason",), registry=r
+        )
+        self.refused = Counter("twinlens_refused_calls", "Calls refused before any work.", ("why",), registry=r)
+        self.fetches = Counter("twinlens_fetches", "Pictures fetched by address.", ("outcome",), registry=r)
 
+        self.items = Counter("twinlens_items", "Pictures and texts brought to the towers.", registry=r)
+        self.item_outcomes = Counter(
+            "twinlens_item_outcomes",
+            "What became of them: embedded, failed alone, or abandoned with their call.",
+            ("outcome",),
+            registry=r,
+        )
+        self.items_in_flight = Gauge("twinlens_items_in_flight", "Items admitted and not answered.", registry=r)
+        self.bytes_in_flight = Gauge("twinlens_bytes_in_flight", "Their bytes as they were sent.", registry=r)
         self.prepare_seconds = Histogram(
             "twinlens_prepare_seconds",
             "Decoding a picture, or tokenising a few texts.",
             ("kind",),
-            _SECONDS,
+            buckets=_SECONDS,
             registry=r,
         )
+        self.queued_items = Gauge("twinlens_queued_items", "Items that wait for their tower.", ("tower",), registry=r)
         self.queue_seconds = Histogram(
-            "twinlens_queue_seconds", "What a prepared item waited for its tower.", ("tower",), _SECONDS, registry=r
+            "twinlens_queue_seconds",
+            "What a prepared item waited for its tower.",
+            ("tower",),
+            buckets=_SECONDS,
+            registry=r,
+        )
+        self.batch_items = Histogram(
+            "twinlens_batch_items", "Items of one batch.", ("tower",), buckets=_ITEMS, registry=r
         )
         self.encode_seconds = Histogram(
-            "twinlens_encode_seconds", "One batch in its tower.", ("tower",), _SECONDS, registry=r
+            "twinlens_encode_seconds", "One batch in its tower.", ("tower",), buckets=_SECONDS, registry=r
         )
-        self.search_seconds = Histogram("twinlens_search_seconds", "One batch of queries in the index.", registry=r)
-        self.batch_items = Histogram("twinlens_batch_items", "Items of one batch.", ("tower",), _ITEMS, registry=r)
-        self.queued_items = Gauge("twinlens_queued_items", "Items that wait for their tower.", ("tower",), registry=r)
-        self.items_in_flight = Gauge("twinlens_items_in_flight", "Items admitted and not answered.", registry=r)
-        self.bytes_in_flight = Gauge("twinlens_bytes_in_flight", "Their bytes as they were sent.", registry=r)
-        self.refused = Counter("twinlens_refused_calls", "Calls refused before any work.", ("why",), registry=r)
         self.dropped_items = Counter(
             "twinlens_dropped_items", "Items nobody waited for any more, not run.", ("stage", "why"), registry=r
         )
-        self.failed_items = Counter("twinlens_failed_items", "Items that failed alone.", ("reason",), registry=r)
         self.retried_batches = Counter(
             "twinlens_retried_batches", "Batches that failed and were run item by item.", ("tower",), registry=r
         )
+        self.search_seconds = Histogram(
+            "twinlens_search_seconds", "One batch of queries in the index.", buckets=_SECONDS, registry=r
+        )
+
         self.workers_replaced = Counter(
             "twinlens_workers_replaced", "Stuck or dead workers that were replaced.", ("pool",), registry=r
         )
@@ -63,4 +88,3 @@ class Telemetry:
         self.canary_seconds = Histogram(
             "twinlens_canary_seconds", "A canary through encoder and index.", buckets=_SECONDS, registry=r
         )
-        self.fetches = Counter("twinlens_fetches", "Pictures fetched by address.", ("outcome",), registry=r)
