@@ -8,6 +8,7 @@ import re
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import aclosing, asynccontextmanager
+from dataclasses import replace
 from typing import Any, TypeAlias
 
 import grpc
@@ -15,7 +16,7 @@ from google.protobuf.message import DecodeError
 
 from twinlens.index.errors import CollectionError
 from twinlens.printable import printable
-from twinlens.server.core.call import Call, set_current_call
+from twinlens.server.core.call import current_call, set_current_call
 from twinlens.server.core.errors import Code, ServiceError, as_service_error, internal, invalid_argument
 from twinlens.server.services.reply_room import too_large
 
@@ -83,8 +84,8 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         if handler.unary_stream is not None:
             answers = self._streamed(handler.unary_stream, parse, method, request_id)
             return grpc.unary_stream_rpc_method_handler(answers, None, encode)
-        msg = f"{method} streams both ways, which this interceptor does not know yet"
-        raise NotImplementedError(msg)
+        answers = self._streamed(handler.stream_stream, lambda raw: _parsed(raw, parse), method, request_id)
+        return grpc.stream_stream_rpc_method_handler(answers, None, encode)
 
     def _answered(
         self, behaviour: Callable[..., Any], parse: Callable[[Any], Any], method: str, request_id: str
@@ -143,7 +144,9 @@ async def _guarded(method: str, request_id: str, context: Context) -> AsyncItera
     loop = asyncio.get_running_loop()
     left_s: float | None = context.time_remaining()  # the stubs leave out that there may be no deadline
     began_s = loop.time()
-    set_current_call(Call(request_id, None if left_s is None else began_s + left_s))
+    deadline_s = None if left_s is None else began_s + left_s
+    # What others before this one noted of the call stays.
+    set_current_call(replace(current_call(), request_id=request_id, deadline_s=deadline_s))
     metadata: list[tuple[str, str]] = [(REQUEST_ID, request_id)]
     try:
         context.set_trailing_metadata(tuple(metadata))
