@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import logging
 import socket
 
 import grpc
@@ -12,6 +13,7 @@ from grpc_reflection.v1alpha import reflection
 from twinlens.server.core.active import StartError
 from twinlens.server.core.app import Application
 from twinlens.server.health import Health
+from twinlens.server.services.call_watch import CallWatch
 from twinlens.server.services.classification import ClassificationService
 from twinlens.server.services.collection import CollectionService
 from twinlens.server.services.collection_operations import CollectionOperationsService
@@ -20,6 +22,7 @@ from twinlens.server.services.interceptor import CallInterceptor
 from twinlens.server.services.model import ModelService
 from twinlens.server.services.search import SearchService
 from twinlens.server.settings import Settings
+from twinlens.server.spans import Spans
 from twinlens.v1 import (
     classification_pb2,
     classification_pb2_grpc,
@@ -56,15 +59,16 @@ class GrpcServer:
     Args:
         app: What is served.
         address: "host:port" (port 0 picks one) or "unix:/path".
+        spans: Makes spans of calls; whoever made it closes it, after the server. None: there are none.
     """
 
-    def __init__(self, app: Application, address: str) -> None:
+    def __init__(self, app: Application, address: str, *, spans: Spans | None = None) -> None:
         self._app = app
         self._address = address
         self.health = Health(app, SERVICES)
         self.address = address
         self._server = grpc.aio.server(
-            interceptors=(CallInterceptor(app.settings.max_message_bytes),),
+            interceptors=(_call_watch(app, spans), CallInterceptor(app.settings.max_message_bytes)),
             options=_options(app.settings),
             # More calls than items are admitted could only wait, holding what they were sent; the rest is for calls
             # that bring none.
@@ -119,6 +123,12 @@ class GrpcServer:
         if not port:
             raise _cannot_bind(self._address, "the address cannot be used")
         return f"{self._address.rpartition(':')[0]}:{port}"
+
+
+def _call_watch(app: Application, spans: Spans | None) -> CallWatch:
+    """Every call is a line in a log that programs read; people see it where they look for faults."""
+    level = logging.INFO if app.settings.log_format == "json" else logging.DEBUG
+    return CallWatch(app.telemetry, SERVICES, log_level=level, spans=spans)
 
 
 def _refuse_taken(address: str) -> None:

@@ -18,6 +18,7 @@ from twinlens.server.core.active import open_data
 from twinlens.server.core.app import Application
 from twinlens.server.grpc_server import GrpcServer
 from twinlens.server.settings import Settings
+from twinlens.server.spans import Spans
 from twinlens.v1 import (
     classification_pb2_grpc,
     collection_operations_pb2_grpc,
@@ -73,11 +74,13 @@ class Running:
 
 
 @asynccontextmanager
-async def run_server(data: Path, encoder: EncoderLike, **settings: Any) -> AsyncIterator[Running]:
+async def run_server(
+    data: Path, encoder: EncoderLike, *, spans: Spans | None = None, **settings: Any
+) -> AsyncIterator[Running]:
     chosen = Settings(**{**QUIET, **settings})
     loaded, catalog = open_data(data, None, chosen, encoder)
     app = Application(loaded, catalog, chosen)
-    server = GrpcServer(app, "127.0.0.1:0")
+    server = GrpcServer(app, "127.0.0.1:0", spans=spans)
     try:
         await server.start()
         async with grpc.aio.insecure_channel(server.address) as channel:
