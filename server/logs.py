@@ -1,14 +1,18 @@
-"""Logging of a server process: one line a record on stderr."""
+"""Logging of a server process: one line a record on stderr, as text for people or as JSON for collectors of logs."""
 
 from __future__ import annotations
 
+import json
 import logging
 import sys
-from typing import Any
+from datetime import UTC, datetime
+from typing import Any, Literal
 
-from twinlens.printable import printable
+from twinlens.printable import printable, printable_json
+from twinlens.server.core.call import current_call
 
 FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+_NO_CALL = "-"
 
 
 class _Printable(logging.Formatter):
@@ -21,10 +25,30 @@ class _Printable(logging.Formatter):
         return "\n".join(map(printable, super().formatException(ei).split("\n")))
 
 
-def configure_logging(level: str) -> None:
+class _Json(logging.Formatter):
+    """An object a line: time, level, logger, message; the call it belongs to; `fields` of the record; the traceback."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        line: dict[str, object] = {
+            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        if (request_id := current_call().request_id) != _NO_CALL:
+            line["request_id"] = request_id
+        line |= getattr(record, "fields", {})
+        if record.exc_info:
+            line["exception"] = self.formatException(record.exc_info)
+        return printable_json(json.dumps(line, ensure_ascii=False, default=str))
+
+
+def configure_logging(level: str, log_format: Literal["text", "json"] = "text") -> None:
     """Sets up the root logger; called once by a command, never on import."""
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(_Printable(FORMAT))
+    handler.setFormatter(_Json() if log_format == "json" else _Printable(FORMAT))
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
+    if log_format == "json":
+        logging.captureWarnings(capture=True)  # otherwise they are lines that are no JSON
     # It tells of every build of itself that it does not find, in words that look like failures.
     logging.getLogger("faiss.loader").setLevel(max(logging.WARNING, logging.getLogger().level))
