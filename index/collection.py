@@ -166,6 +166,7 @@ class Collection:
         max_characters: int | None = None,
         exact: bool = False,
         filter: str = "",  # noqa: A002
+        sample: bool = True,
     ) -> builtins.list[builtins.list[Hit]]:
         """Finds the items whose vectors have the highest cosine with each query.
 
@@ -178,6 +179,7 @@ class Collection:
             max_characters: Of the texts and metadata of all items found; what goes beyond is not even read.
             exact: Do without approximation, whatever the engine.
             filter: Only items that match may be found; blank: all.
+            sample: Whether somebody asks; what a program asks to see that searching works says nothing of recall.
 
         Returns:
             Per query the hits, best first; ties in the order in which the items were first stored.
@@ -197,6 +199,7 @@ class Collection:
             max_characters=max_characters,
             exact=exact,
             filter=filter,
+            sample=sample,
         )
 
     def stats(self) -> Stats:

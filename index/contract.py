@@ -73,6 +73,7 @@ class CollectionLike(Protocol):
         max_characters: int | None = None,
         exact: bool = False,
         filter: str = "",  # noqa: A002
+        sample: bool = True,
     ) -> builtins.list[builtins.list[Hit]]:
         """The items with the highest cosine to each query, best first."""
 

@@ -86,6 +86,7 @@ class Reading:
         max_characters: int | None,
         exact: bool,
         filter: str,  # noqa: A002 - the wire's word
+        sample: bool,
     ) -> list[list[Hit]]:
         """As `Collection.search`."""
         with self._state.use():
@@ -97,7 +98,7 @@ class Reading:
                 raise InvalidArgument("min_score is not a number")
             engine = loaded.engines[check_modality(modality)]
             units = unit_vectors(queries, dimension, what="query")
-            if not exact and not filter.strip():
+            if sample and not exact and not filter.strip():
                 self._state.audit.notice(check_modality(modality), units)
             return live_hits(
                 engine,

@@ -165,8 +165,10 @@ class MilvusCollection:
         max_characters: int | None = None,
         exact: bool = False,
         filter: str = "",  # noqa: A002
+        sample: bool = True,
     ) -> builtins.list[builtins.list[Hit]]:
         """As `Collection.search`; which of many ties are left out is chance, and a filter that few match reads all."""
+        del sample  # nothing is measured of recall here
         state = self._state
         with state.use():
             active = state.generations.active()

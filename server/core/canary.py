@@ -68,7 +68,13 @@ async def _ask_index(app: Application, vectors: NDArray[np.float32], call: Call)
             if collection.space_id != space_id:
                 continue
             await app.io.submit(
-                call.priority, collection.search, vectors, modality=modality, top_k=1, space_id=space_id
+                call.priority,
+                collection.search,
+                vectors,
+                modality=modality,
+                top_k=1,
+                space_id=space_id,
+                sample=False,
             )
         except (CorruptCollection, CollectionNotFound) as error:  # the latter: deleted meanwhile
             log.warning("%s", error)

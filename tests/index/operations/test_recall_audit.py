@@ -165,3 +165,21 @@ def test_searches_of_a_served_collection_are_audited_and_a_merge_begins_anew(cat
     assert recall.value == 1.0
     collection.merge()
     assert collection.stats().indexes[0].recall is None
+
+
+def test_searches_that_nobody_made_are_not_looked_at(tmp_path: Path) -> None:
+    catalog = Catalog(tmp_path)
+    collection = catalog.create("photos", space_id=SPACE, dimension=DIMENSION)
+    query = np.ones((1, DIMENSION))
+    collection.upsert([new_item("a", image_vector=query[0])], space_id=SPACE)
+
+    def search(**sample: bool) -> None:
+        (hits,) = collection.search(query, modality=Modality.IMAGE, top_k=1, space_id=SPACE, **sample)
+        assert [hit.item.id for hit in hits] == ["a"]
+
+    for _ in range(20):
+        search(sample=False)
+    assert collection._state.audit._calls == 0
+    search()
+    assert collection._state.audit._calls == 1
+    catalog.close()
