@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
@@ -27,7 +28,11 @@ _CHUNK = 64
 
 
 class Encoder:
-    """An `EncoderLike` over the ONNX towers of a bundle. Thread-safe."""
+    """An `EncoderLike` over the ONNX towers of a bundle. Thread-safe.
+
+    Attributes:
+        process: The process that holds its sessions, which do not survive a fork.
+    """
 
     def __init__(
         self,
@@ -39,6 +44,7 @@ class Encoder:
         precisions: Mapping[Tower, RunPrecision] | None = None,
     ) -> None:
         """Use `load`; this takes parts that are known to fit."""
+        self.process = os.getpid()
         self._manifest = manifest
         self._image = image
         self._text = text

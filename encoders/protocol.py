@@ -63,6 +63,16 @@ class HasVariant(Protocol):
 
 
 @runtime_checkable
+class HasProcess(Protocol):
+    """An encoder whose sessions belong to the process that loaded it."""
+
+    @property
+    def process(self) -> int:
+        """Its id."""
+        ...
+
+
+@runtime_checkable
 class Closable(Protocol):
     """An encoder that holds memory until it is closed."""
 
