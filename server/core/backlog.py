@@ -1,0 +1,83 @@
+"""How long new work would wait behind what is inside already."""
+
+from __future__ import annotations
+
+import math
+
+# For so long after the backlog formed it may be a burst, which goes by itself; CoDel's interval.
+_BURST_S = 0.1
+# How far back the rate looks, and how much of that must have been seen before a deadline is held against it.
+_MEMORY_S = 2.0
+_TRUSTED_S = 0.5
+_RETRY_S = (0.05, 5.0)
+
+
+class Backlog:
+    """Work of one kind that is inside, and how fast it comes out.
+
+    By Little's law, who comes now waits for what is inside divided by the rate at which it comes out. Up to `floor`
+    items nothing is refused: so many keep decoders and towers in full batches. What is above that and still there after
+    a moment is no burst but a queue that stands, which makes everybody wait and the work no faster (Nichols and
+    Jacobson, Controlling Queue Delay, 2012): then who would wait longer than `max_wait_s` is refused.
+
+    Args:
+        floor: In items.
+        max_wait_s: See above.
+    """
+
+    def __init__(self, floor: int, max_wait_s: float) -> None:
+        self.items = 0
+        self._floor = floor
+        self._max_wait_s = max_wait_s
+        self._since_s: float | None = None
+        self._seen_s = 0.0
+        # Of the last moments in which there was a backlog, older ones weighing less: items that came out, and seconds.
+        self._out = 0.0
+        self._busy_s = 0.0
+
+    def refusal(self, items: int, now_s: float, left_s: float | None = None) -> float | None:
+        """When to try again, in seconds; None: come in.
+
+        Args:
+            items: What wants to come in.
+            now_s: A clock that only goes forward; the same for all methods.
+            left_s: How long the caller waits at most.
+        """
+        self._advance(now_s)
+        if self._since_s is None or now_s - self._since_s < _BURST_S:
+            return None
+        ahead = self.items + items
+        rate = self._out / self._busy_s if self._busy_s else 0.0
+        allowed = max(float(self._floor), rate * self._max_wait_s)
+        if left_s is not None and self._busy_s >= _TRUSTED_S:
+            allowed = min(allowed, rate * left_s)
+        if ahead <= allowed or not self.items:
+            return None
+        low, high = _RETRY_S
+        return min(high, max(low, (ahead - allowed) / rate if rate else high))
+
+    def enter(self, items: int, now_s: float) -> None:
+        """Lets work in."""
+        self._advance(now_s)
+        self.items += items
+        if self.items >= self._floor and self._since_s is None:
+            self._since_s = now_s
+
+    def leave(self, items: int, now_s: float, *, served: bool) -> None:
+        """Lets work out; `served`: it was answered, not given up."""
+        self._advance(now_s)
+        self.items -= items
+        if self._since_s is None:
+            return
+        if served:
+            self._out += items
+        if 2 * self.items < self._floor:
+            self._since_s = None
+
+    def _advance(self, now_s: float) -> None:
+        """Ages what was counted; time without a backlog says nothing of how fast work can be."""
+        if self._since_s is not None:
+            kept = math.exp(-(now_s - self._seen_s) / _MEMORY_S)
+            self._out *= kept
+            self._busy_s = self._busy_s * kept + _MEMORY_S * (1.0 - kept)
+        self._seen_s = now_s
