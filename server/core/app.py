@@ -38,6 +38,7 @@ class Application:
             max_batch=settings.max_batch,
             max_delay_s=settings.max_delay_ms / 1000,
             prepare_threads=thread_shares(settings).prepare,
+            telemetry=self.telemetry,
         )
         self.operations = OperationRunner(settings.max_operations)
         self.admission = Admission(settings.max_items_in_flight, settings.max_bytes_in_flight)

@@ -1,21 +1,27 @@
 """Dynamic batching across calls: one batcher a tower.
 
-An idle batcher runs an item at once; while a batch runs, the next one forms. Right after a batch it lingers a moment
-(at most `max_delay_s`) for callers that are about to come back, and only if fewer wait than ran before.
+An idle batcher runs an item at once; while a batch runs, the next one forms. A batch is taken from what waits at the
+moment the tower is free, by the tower's own thread: it never waits for the event loop, which may be busy. Right after a
+batch it lingers a moment (at most `max_delay_s`) for callers that are about to come back, and only if fewer wait than
+ran before.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+import threading
+import time
+from collections.abc import Callable, Hashable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 from twinlens.server.core.call import Call
 from twinlens.server.core.errors import Code, ServiceError
 from twinlens.server.core.lanes import Lanes, Priority
 from twinlens.server.core.pool import WorkerPool
+from twinlens.server.core.telemetry import Telemetry
 
 log = logging.getLogger(__name__)
 
@@ -34,24 +40,38 @@ class BatchCounts:
     retried_batches: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class _Entry(Generic[In, Out]):
     item: In
-    deadline_s: float | None
+    call: Call
+    since_s: float
     future: asyncio.Future[Out]
+
+
+@dataclass(slots=True, eq=False)
+class _Turn(Generic[In, Out]):
+    """A turn on the worker; what runs in it is decided when it comes."""
+
+    lane: Priority
+    begun: bool = False
+    batch: list[_Entry[In, Out]] = field(default_factory=list)
+
+    def __len__(self) -> int:
+        return len(self.batch)
 
 
 class Batcher(Generic[In, Out]):
     """Groups single items of many callers into calls of one blocking function.
 
     Args:
-        name: For threads and logs.
+        name: For metrics and logs.
         run: Blocking; takes a non-empty batch, returns one output an item, in order.
         worker: Where it runs; batchers that share a worker of one thread take turns, interactive batches first. Whoever
             made it closes it, after the batchers.
         max_batch: Most items in one call of `run`.
         max_delay_s: Longest wait for more items once the batcher could run.
-        cost: Size of an item; a batch is sorted by it, so that `run` can pad neighbours together.
+        bucket: Items of different buckets are not run together; the bucket of the oldest goes first.
+        telemetry: Counts and times.
     """
 
     def __init__(
@@ -62,140 +82,222 @@ class Batcher(Generic[In, Out]):
         worker: WorkerPool,
         max_batch: int,
         max_delay_s: float,
-        cost: Callable[[In], int] | None = None,
+        bucket: Callable[[In], Hashable] | None = None,
+        telemetry: Telemetry | None = None,
     ) -> None:
         self.counts = BatchCounts()
         self._name = name
         self._run = run
         self._max_batch = max_batch
         self._max_delay_s = max_delay_s
-        self._cost = cost
-        self._lanes: Lanes[_Entry[In, Out]] = Lanes()
+        self._bucket = bucket
         self._worker = worker
-        self._arrived = asyncio.Event()
-        self._task: asyncio.Task[None] | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        # Items come in on the event loop and are taken on the worker's thread; the lock guards all from here on.
+        self._arrived = threading.Condition()
+        self._lanes: Lanes[_Entry[In, Out]] = Lanes()
+        self._queued: set[Priority] = set()
+        self._lingers = False
+        self._closed = False
         self._last_size = 0
         self._last_end_s = float("-inf")
+        # These two are the event loop's alone.
+        self._asked = False
+        self._turns: set[_Turn[In, Out]] = set()
+
+        metrics = telemetry or Telemetry()
+        self._queue_seconds = metrics.queue_seconds.labels(name)
+        self._encode_seconds = metrics.encode_seconds.labels(name)
+        self._batch_items = metrics.batch_items.labels(name)
+        self._retried = metrics.retried_batches.labels(name)
+        self._cancelled = metrics.dropped_items.labels("tower", "cancelled")
+        self._expired = metrics.dropped_items.labels("tower", "expired")
+        metrics.queued_items.labels(name).set_function(lambda: float(len(self)))
+
+        def take_turn(turn: _Turn[In, Out]) -> Sequence[Out]:
+            return self._take_turn(turn)
+
+        # By which the pool knows how long the batches of this tower usually take.
+        take_turn.__qualname__ = f"{name} batch"
+        self._work = take_turn
 
     def __len__(self) -> int:
         """How many items wait."""
-        return len(self._lanes)
+        with self._arrived:
+            return len(self._lanes)
 
     def submit(self, item: In, call: Call) -> asyncio.Future[Out]:
         """Queues one item; cancel the returned future to withdraw it.
 
-        The future fails with what `run` raises for this item alone, or with DEADLINE_EXCEEDED if the call's
-        deadline passed before the item ran.
+        The future fails with what `run` raises for this item alone, with the `ServiceError` that ended its batch, or
+        with DEADLINE_EXCEEDED if the call's deadline passed before the item ran.
         """
-        loop = asyncio.get_running_loop()
-        if self._task is None:
-            self._task = loop.create_task(self._serve(), name=f"twinlens-batcher-{self._name}")
+        loop = self._loop = asyncio.get_running_loop()
         future: asyncio.Future[Out] = loop.create_future()
-        self._lanes.push(call.priority, _Entry(item, call.deadline_s, future))
-        self._arrived.set()
+        bucket = 0 if self._bucket is None else self._bucket(item)
+        with self._arrived:
+            self._lanes.push(call.priority, _Entry(item, call, time.monotonic(), future), bucket)
+            if self._lingers:
+                self._arrived.notify()
+        if not self._asked:
+            # Not at once: what else comes in this round of the loop shall be there when the turn begins.
+            self._asked = True
+            loop.call_soon(self._ask)
         return future
 
     async def close(self) -> None:
         """Stops; what waits and what runs is cancelled."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
-        for entry in self._lanes.drain():
+        with self._arrived:
+            self._closed = True
+            waiting = self._lanes.drain()
+            self._arrived.notify_all()
+        for entry in (*waiting, *(entry for turn in self._turns for entry in turn.batch)):
             entry.future.cancel()
 
-    async def _serve(self) -> None:
-        while True:
-            while not len(self._lanes):
-                self._arrived.clear()
-                await self._arrived.wait()
-            await self._linger()
-            lane, batch = self._form()
-            if not batch:
-                continue
-            try:
-                await self._answer(batch, lane)
-            except Exception:
-                log.exception("batcher %s failed on a batch of %d; it goes on", self._name, len(batch))
-                _fail(batch, RuntimeError("the batch could not be answered"))
-            finally:
-                # Nobody waits for ever, whatever ended this batch.
-                for entry in batch:
-                    entry.future.cancel()
-            self._last_size = len(batch)
-            self._last_end_s = asyncio.get_running_loop().time()
-
-    async def _linger(self) -> None:
-        loop = asyncio.get_running_loop()
-        enough = min(self._max_batch, self._last_size)
-        while len(self._lanes) < enough:
-            left_s = self._last_end_s + self._max_delay_s - loop.time()
-            if left_s <= 0:
+    def _ask(self) -> None:
+        """Queues a turn for the most urgent that waits, unless one that is as urgent is queued already."""
+        self._asked = False
+        with self._arrived:
+            lane = self._lanes.most_urgent()
+            if self._closed or lane is None or any(queued <= lane for queued in self._queued):
                 return
-            self._arrived.clear()
-            try:
-                async with asyncio.timeout(left_s):
-                    await self._arrived.wait()
-            except TimeoutError:
-                return
-
-    def _form(self) -> tuple[Priority, list[_Entry[In, Out]]]:
-        """Takes the next batch from one lane and drops entries nobody waits for."""
-        now_s = asyncio.get_running_loop().time()
-        lane = self._lanes.choose()
-        batch: list[_Entry[In, Out]] = []
-        while len(batch) < self._max_batch and (entry := self._lanes.pop(lane)) is not None:
-            if entry.future.done():
-                self.counts.cancelled += 1
-            elif entry.deadline_s is not None and entry.deadline_s <= now_s:
-                self.counts.expired += 1
-                entry.future.set_exception(
-                    ServiceError(Code.DEADLINE_EXCEEDED, "the deadline passed before the item was run")
-                )
-            else:
-                batch.append(entry)
-        self._lanes.turn_taken(lane)
-        if self._cost is not None:
-            cost = self._cost
-            batch.sort(key=lambda entry: cost(entry.item))
-        return lane, batch
-
-    async def _answer(self, batch: list[_Entry[In, Out]], lane: Priority) -> None:
-        self.counts.batches += 1
-        self.counts.items += len(batch)
+            self._queued.add(lane)
+        turn: _Turn[In, Out] = _Turn(lane)
+        self._turns.add(turn)
         try:
-            outputs = await self._call(batch, lane)
-        except Exception as error:
-            if len(batch) == 1:
-                _fail(batch, error)
-                return
-            log.warning("batcher %s: a batch of %d failed, its items run alone", self._name, len(batch), exc_info=True)
-        else:
-            for entry, output in zip(batch, outputs, strict=True):
-                if not entry.future.done():
-                    entry.future.set_result(output)
+            job = self._worker.submit(lane, self._work, turn)
+        except RuntimeError:  # the pool is closed, and so will this be
+            self._turns.discard(turn)
+            with self._arrived:
+                waiting = self._lanes.drain()
+            for entry in waiting:
+                entry.future.cancel()
             return
-        self.counts.retried_batches += 1
-        for entry in batch:
-            if entry.future.done():
-                continue
-            try:
-                (output,) = await self._call([entry], lane)
-            except Exception as error:
-                _fail([entry], error)
-            else:
-                if not entry.future.done():
-                    entry.future.set_result(output)
+        job.add_done_callback(lambda done: self._ended(turn, done))
 
-    async def _call(self, batch: list[_Entry[In, Out]], lane: Priority) -> Sequence[Out]:
-        items = [entry.item for entry in batch]
-        outputs = await self._worker.submit(lane, self._run, items)
-        if len(outputs) != len(items):
-            msg = f"{self._name} gave {len(outputs)} outputs for {len(items)} items"
+    def _take_turn(self, turn: _Turn[In, Out]) -> Sequence[Out]:
+        """Forms a batch and runs it. On the worker's thread."""
+        with self._arrived:
+            self._linger()
+            self._queued.discard(turn.lane)
+            turn.begun = True
+            batch, expired = self._form()
+            turn.batch = batch
+            more = len(self._lanes) > 0
+        if expired:
+            self._on_loop(lambda: _fail(expired, _too_late()))
+        if more:
+            # Queued while this one runs, so that the worker goes from batch to batch.
+            self._on_loop(self._ask)
+        if not batch:
+            return ()
+        try:
+            return self._answer(batch)
+        except ServiceError:
+            raise
+        except Exception as error:
+            if len(batch) == 1 or not self._requeue(turn):
+                raise
+            log.warning("batcher %s: a batch of %d failed, its items run alone", self._name, len(batch), exc_info=error)
+            return ()
+
+    def _answer(self, batch: Sequence[_Entry[In, Out]]) -> Sequence[Out]:
+        began_s = time.monotonic()
+        for entry in batch:
+            self._queue_seconds.observe(began_s - entry.since_s)
+        self._batch_items.observe(len(batch))
+        try:
+            outputs = self._run([entry.item for entry in batch])
+        finally:
+            ended_s = time.monotonic()
+            self._encode_seconds.observe(ended_s - began_s)
+            with self._arrived:
+                self._last_size = len(batch)
+                self._last_end_s = ended_s
+        if len(outputs) != len(batch):
+            msg = f"{self._name} gave {len(outputs)} outputs for {len(batch)} items"
             raise RuntimeError(msg)
         return outputs
 
+    def _requeue(self, turn: _Turn[In, Out]) -> bool:
+        """Queues the items of a batch that failed once more, each to be run alone, before what waits."""
+        with self._arrived:
+            if self._closed:
+                return False
+            for entry in reversed(turn.batch):
+                self._lanes.push(entry.call.priority, entry, ("alone", id(entry)), first=True)
+            turn.batch = []
+        self.counts.retried_batches += 1
+        self._retried.inc()
+        return True
 
-def _fail(entries: Sequence[_Entry[In, Out]], error: Exception) -> None:
+    def _linger(self) -> None:
+        enough = min(self._max_batch, self._last_size)
+        self._lingers = True
+        # Whoever else waits for the worker shall not wait for callers of ours.
+        while 0 < len(self._lanes) < enough and not self._closed and not len(self._worker):
+            left_s = self._last_end_s + self._max_delay_s - time.monotonic()
+            if left_s <= 0 or not self._arrived.wait(left_s):
+                break
+        self._lingers = False
+
+    def _form(self) -> tuple[list[_Entry[In, Out]], list[_Entry[In, Out]]]:
+        """Takes the next batch from one lane, and what expired; drops what nobody waits for."""
+        lane = self._lanes.choose()
+        bucket = self._lanes.oldest_bucket(lane)
+        batch: list[_Entry[In, Out]] = []
+        expired: list[_Entry[In, Out]] = []
+        cancelled = 0
+        while len(batch) < self._max_batch and (entry := self._lanes.pop(lane, bucket)) is not None:
+            if entry.future.done():
+                cancelled += 1
+            elif entry.call.expired:
+                expired.append(entry)
+            else:
+                batch.append(entry)
+        self._lanes.turn_taken(lane)
+        self._cancelled.inc(cancelled)
+        self._expired.inc(len(expired))
+        self.counts.cancelled += cancelled
+        self.counts.expired += len(expired)
+        if batch:
+            self.counts.batches += 1
+            self.counts.items += len(batch)
+        return batch, expired
+
+    def _ended(self, turn: _Turn[In, Out], job: asyncio.Future[Sequence[Out]]) -> None:
+        """Hands out what a turn brought. On the event loop."""
+        self._turns.discard(turn)
+        batch = turn.batch
+        try:
+            if job.cancelled():
+                return
+            error = job.exception()
+            if error is None:
+                for entry, output in zip(batch, job.result(), strict=True):
+                    if not entry.future.done():
+                        entry.future.set_result(output)
+            else:
+                _fail(batch, error)
+        finally:
+            for entry in batch:  # nobody waits for ever, whatever ended this batch
+                entry.future.cancel()
+            if not turn.begun:
+                with self._arrived:
+                    self._queued.discard(turn.lane)
+            self._ask()
+
+    def _on_loop(self, act: Callable[[], None]) -> None:
+        with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+            assert self._loop is not None  # noqa: S101 - a turn follows a submission
+            self._loop.call_soon_threadsafe(act)
+
+
+def _too_late() -> ServiceError:
+    return ServiceError(Code.DEADLINE_EXCEEDED, "the deadline passed before the item was run")
+
+
+def _fail(entries: Sequence[_Entry[In, Out]], error: BaseException) -> None:
     for entry in entries:
         if not entry.future.done():
             entry.future.set_exception(error)

@@ -3,38 +3,35 @@
 from __future__ import annotations
 
 import asyncio
-import logging
-from collections.abc import Sequence
+from bisect import bisect_left
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from twinlens.encoders.errors import InvalidText
 from twinlens.encoders.protocol import EncoderLike
 from twinlens.encoders.tokenise import TokenisedText
 from twinlens.index.item import Modality
 from twinlens.server.core.batcher import Batcher
 from twinlens.server.core.call import Call
-from twinlens.server.core.errors import (
-    ItemFailure,
-    Reason,
-    ServiceError,
-    as_item_failure,
-    internal_failure,
-)
+from twinlens.server.core.errors import ItemFailure, Reason, ServiceError
 from twinlens.server.core.lanes import Priority
+from twinlens.server.core.outcome import NOT_FETCHED, Outcome, UnitVector, embedded, failed
 from twinlens.server.core.pool import WorkerPool
+from twinlens.server.core.preparing import Preparation
+from twinlens.server.core.telemetry import Telemetry
 from twinlens.server.core.towers import no_tower
 
-log = logging.getLogger(__name__)
+__all__ = ["Engine", "Input", "Outcome", "Picture", "PictureAt", "Text", "UnitVector"]
 
 Pixels = NDArray[np.float32]
-UnitVector = NDArray[np.float32]
 
 # Texts tokenised in one hop to the pool: a hop costs more than a short text.
 _TEXTS_A_HOP = 64
-_UNIT_TOLERANCE = 1e-3
+# Texts of up to so many ids go together. A tower runs texts as long as the longest beside them, and a run takes lengths
+# up to twice the shortest and 8 more (`length_buckets`): a short query does not wait for a page of text.
+_LENGTH_CLASSES = (24, 56, 120, 248)
 # A tower that has not answered for so long while the server ends will not answer.
 _STUCK_S = 5.0
 
@@ -47,22 +44,31 @@ class Picture:
 
 
 @dataclass(frozen=True, slots=True)
+class PictureAt:
+    """A picture to fetch and embed."""
+
+    url: str
+
+
+@dataclass(frozen=True, slots=True)
 class Text:
     """A text to embed."""
 
     text: str
 
 
-Input = Picture | Text
+Input = Picture | PictureAt | Text
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """What became of one input: a unit vector of shape (d,), or why there is none."""
-
-    vector: UnitVector | None = None
-    failure: ItemFailure | None = None
-    truncated: bool = False
+def size_of(entry: Input) -> int:
+    """The bytes an input holds as it was sent, or about as many."""
+    match entry:
+        case Picture(data):
+            return len(data)
+        case PictureAt(url):
+            return len(url)
+        case Text(text):
+            return len(text)
 
 
 class Engine:
@@ -75,32 +81,44 @@ class Engine:
         max_batch: Most items in one run of a tower.
         max_delay_s: See `Batcher`.
         prepare_threads: Threads that decode and tokenise.
+        telemetry: Counts and times.
     """
 
-    def __init__(self, encoder: EncoderLike, *, max_batch: int, max_delay_s: float, prepare_threads: int) -> None:
+    def __init__(
+        self,
+        encoder: EncoderLike,
+        *,
+        max_batch: int,
+        max_delay_s: float,
+        prepare_threads: int,
+        telemetry: Telemetry |        fetcher: Fetcher | None = None,
+        reopen: Callable[[], EncoderLike] | None = None,
+    ) -> None:
+        metrics = telemetry or Telemetry()
         self.encoder = encoder
         self.manifest = encoder.manifest
         self._max_batch = max_batch
-        self._prepare = WorkerPool("prepare", prepare_threads)
-        self._towers = WorkerPool("towers", threads=1)
+        self._preparation = Preparation(prepare_threads, max_batch=max_batch, telemetry=metrics)
+        self._towers = WorkerPool("towers", threads=1, size_of=len, on_replaced=self._renew)
         self.images: Batcher[Pixels, UnitVector] = Batcher(
-            "image", self._run_images, worker=self._towers, max_batch=max_batch, max_delay_s=max_delay_s
+            "image",
+            self._run_images,
+            worker=self._towers,
+            max_batch=max_batch,
+            max_delay_s=max_delay_s,
+            telemetry=metrics,
         )
+        text = self.manifest.text
+        padded = text is not None and text.text.pad_to_context  # then all texts take the same time
         self.texts: Batcher[TokenisedText, UnitVector] = Batcher(
             "text",
             self._run_texts,
             worker=self._towers,
             max_batch=max_batch,
             max_delay_s=max_delay_s,
-            cost=lambda text: len(text.ids),
+            bucket=None if padded else _length_class,
+            telemetry=metrics,
         )
-        # Pictures prepared but not yet encoded are large (600 kB at 224 px), so only so many exist at a time.
-        # Bulk work has a window of its own and cannot take interactive work's.
-        self._windows = {
-            Priority.URGENT: asyncio.Semaphore(1),
-            Priority.INTERACTIVE: asyncio.Semaphore(4 * max_batch),
-            Priority.BULK: asyncio.Semaphore(2 * max_batch),
-        }
 
     @property
     def dimension(self) -> int:
@@ -117,11 +135,30 @@ class Engine:
         """Whether texts can be embedded."""
         return self.manifest.text is not None
 
+    @property
+    def pools(self) -> tuple[WorkerPool, ...]:
+        """Its worker threads."""
+        return self._towers, self._preparation.pool
+
+    def use(self, encoder: EncoderLike) -> None:
+        """Puts another encoder of the same bundle in the place of one that does not answer any more.
+
+        Raises:
+            ValueError: if it is of another space.
+        """
+        if encoder.manifest.space_id != self.manifest.space_id:
+            raise ValueError("the encoder is of another space")
+        self.encoder = encoder
+
+    def _renew(self) -> None:
+        if self._reopen is not None:
+            self.use(self._reopen())
+
     async def close(self) -> None:
         """Stops batchers and threads; what runs is waited for, but not for ever."""
         await self.images.close()
         await self.texts.close()
-        for pool in (self._towers, self._prepare):
+        for pool in self.pools:
             await asyncio.to_thread(pool.close, _STUCK_S)
 
     async def embed(self, inputs: Sequence[Input], call: Call) -> list[Outcome]:
@@ -133,22 +170,35 @@ class Engine:
         Raises:
             ServiceError: if the whole call cannot be answered (its deadline passed).
         """
-        if len(inputs) > self._max_batch:
+        if len(inputs) > self._max_batch and call.priority is Priority.INTERACTIVE:
             call = replace(call, priority=Priority.BULK)
+        return await self._embed(inputs, call)
+
+    async def _embed(self, inputs: Sequence[Input], call: Call) -> list[Outcome]:
         outcomes: list[Outcome | ServiceError | None] = [None] * len(inputs)
-        pictures = [(i, entry) for i, entry in enumerate(inputs) if isinstance(entry, Picture)]
-        texts = [(i, entry) for i, entry in enumerate(inputs) if isinstance(entry, Text)]
-        groups = [texts[i : i + _TEXTS_A_HOP] for i in range(0, len(texts), _TEXTS_A_HOP)]
 
         async def picture(position: int, entry: Picture) -> None:
             outcomes[position] = await self._embed_picture(entry, call)
 
         async def group(entries: list[tuple[int, Text]]) -> None:
-            results = await self._embed_texts([entry for _, entry in entries], call)
+            results = await self._embed_texts([entry.text for _, entry in entries], call)
             for (position, _), result in zip(entries, results, strict=True):
                 outcomes[position] = result
 
-        await asyncio.gather(*(picture(i, entry) for i, entry in pictures), *(group(entries) for entries in groups))
+        work: list[Coroutine[None, None, None]] = []
+        texts: list[tuple[int, Text]] = []
+        for position, entry in enumerate(inputs):
+            if isinstance(entry, Picture):
+                work.append(picture(position, entry))
+            elif isinstance(entry, Text):
+                texts.append((position, entry))
+            else:
+                outcomes[position] = NOT_FETCHED
+        work += [group(texts[start : start + _TEXTS_A_HOP]) for start in range(0, len(texts), _TEXTS_A_HOP)]
+        if len(work) == 1:  # as most calls are: without tasks of its own
+            await work[0]
+        elif work:
+            await asyncio.gather(*work)
         done: list[Outcome] = []
         for outcome in outcomes:
             if isinstance(outcome, ServiceError):
@@ -163,46 +213,35 @@ class Engine:
         if not entry.data:
             return Outcome(failure=ItemFailure(Reason.INVALID_IMAGE, "the picture is empty"))
         try:
-            async with self._windows[call.priority]:
-                pixels = await self._prepare.submit(call.priority, self.encoder.prepare_image, entry.data)
+            async with self._preparation.room(call):
+                pixels = await self._preparation.picture(self.encoder.prepare_image, entry.data, call)
                 vector = await self.images.submit(pixels, call)
         except Exception as error:
-            return _failed(error, call)
-        return _checked(vector, False, call)
+            return failed(error, call)
+        return embedded(vector, call)
 
-    async def _embed_texts(self, entries: Sequence[Text], call: Call) -> list[Outcome | ServiceError]:
+    async def _embed_texts(self, texts: Sequence[str], call: Call) -> list[Outcome | ServiceError]:
         if not self.has_text_tower:
-            return [self._unsupported(Modality.TEXT)] * len(entries)
-        prepared = await self._prepare.submit(call.priority, self._tokenise, [entry.text for entry in entries])
-        waiting = {
-            i: self.texts.submit(tokens, call) for i, tokens in enumerate(prepared) if isinstance(tokens, TokenisedText)
-        }
-        vectors = dict(zip(waiting, await asyncio.gather(*waiting.values(), return_exceptions=True), strict=True))
+            return [self._unsupported(Modality.TEXT)] * len(texts)
+        try:
+            prepared = await self._preparation.texts(self.encoder.prepare_text, texts, call)
+        except Exception as error:
+            return [failed(error, call)] * len(texts)
+        waiting = [self.texts.submit(tokens, call) for tokens in prepared if isinstance(tokens, TokenisedText)]
+        vectors = iter(await _settled(waiting))
         results: list[Outcome | ServiceError] = []
-        for i, tokens in enumerate(prepared):
-            outcome = vectors.get(i, tokens)
-            if isinstance(outcome, Exception):
-                results.append(_failed(outcome, call))
-            elif isinstance(outcome, BaseException):
-                raise outcome
+        for tokens in prepared:
+            if isinstance(tokens, Exception):
+                results.append(failed(tokens, call))
+                continue
+            vector = next(vectors)
+            if isinstance(vector, Exception):
+                results.append(failed(vector, call))
+            elif isinstance(vector, BaseException):
+                raise vector
             else:
-                assert isinstance(tokens, TokenisedText)  # noqa: S101 - only those were encoded
-                results.append(_checked(np.asarray(outcome), tokens.truncated, call))
+                results.append(embedded(vector, call, truncated=tokens.truncated))
         return results
-
-    def _tokenise(self, texts: Sequence[str]) -> list[TokenisedText | Exception]:
-        prepared: list[TokenisedText | Exception] = []
-        for text in texts:
-            try:
-                prepared.append(self._tokenise_one(text))
-            except Exception as error:
-                prepared.append(error)
-        return prepared
-
-    def _tokenise_one(self, text: str) -> TokenisedText:
-        if not text.strip():
-            raise InvalidText("the text is empty")
-        return self.encoder.prepare_text(text)
 
     def _unsupported(self, missing: Modality) -> Outcome:
         this, other = ("text", "a picture") if missing is Modality.TEXT else ("picture", "a text")
@@ -210,26 +249,23 @@ class Engine:
         return Outcome(failure=ItemFailure(Reason.UNSUPPORTED, message))
 
     def _run_images(self, batch: Sequence[Pixels]) -> Sequence[UnitVector]:
-        return list(self.encoder.encode_images(np.stack(batch)))
+        # A view where it is one picture: there is nothing to put side by side.
+        pixels = batch[0][np.newaxis] if len(batch) == 1 else np.stack(batch)
+        return list(self.encoder.encode_images(pixels))
 
     def _run_texts(self, batch: Sequence[TokenisedText]) -> Sequence[UnitVector]:
         return list(self.encoder.encode_texts(batch))
 
 
-def _failed(error: Exception, call: Call) -> Outcome | ServiceError:
-    if isinstance(error, ServiceError):
-        return error
-    failure = as_item_failure(error)
-    if failure is None:
-        log.error("request %s: an item could not be embedded", call.request_id, exc_info=error)
-        failure = internal_failure(call.request_id)
-    return Outcome(failure=failure)
+def _length_class(tokens: TokenisedText) -> int:
+    return bisect_left(_LENGTH_CLASSES, len(tokens.ids))
 
 
-def _checked(vector: UnitVector, truncated: bool, call: Call) -> Outcome:
-    """An encoder that overflows gives NaN for one row only; such a vector must not reach an index."""
-    norm = float(np.linalg.norm(vector))
-    if not abs(norm - 1.0) <= _UNIT_TOLERANCE:
-        log.error("request %s: the encoder gave a vector of norm %s", call.request_id, norm)
-        return Outcome(failure=internal_failure(call.request_id))
-    return Outcome(vector=vector, truncated=truncated)
+async def _settled(futures: Sequence[asyncio.Future[UnitVector]]) -> list[UnitVector | BaseException]:
+    """What became of each; cancelling this withdraws all."""
+    if len(futures) == 1:
+        try:
+            return [await futures[0]]
+        except Exception as error:
+            return [error]
+    return await asyncio.gather(*futures, return_exceptions=True)

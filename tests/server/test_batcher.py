@@ -1,34 +1,53 @@
 from __future__ import annotations
 
 import asyncio
+import threading
+import time
 from collections.abc import AsyncIterator, Callable, Sequence
 
 import pytest
 import pytest_asyncio
 
-from tests.server.watched import until
+from tests.server.watched import PATIENCE_S, until
 from twinlens.server.core.batcher import Batcher
 from twinlens.server.core.call import Call
 from twinlens.server.core.errors import Code, ServiceError
-from twinlens.server.core.lanes import Lanes, Priority
+from twinlens.server.core.lanes import Priority
 from twinlens.server.core.pool import WorkerPool
+from twinlens.server.core.telemetry import Telemetry
 
 BULK = Call(priority=Priority.BULK)
 
 
 class Recorder:
+    """Answers ten times the item; `hold` makes it wait inside a batch."""
+
     def __init__(self) -> None:
         self.batches: list[list[int]] = []
         self.answer: Callable[[Sequence[int]], Sequence[int]] = lambda items: [item * 10 for item in items]
+        self._open = threading.Event()
+        self._open.set()
 
     def __call__(self, items: Sequence[int]) -> Sequence[int]:
         self.batches.append(list(items))
+        assert self._open.wait(PATIENCE_S)
         return self.answer(items)
+
+    def hold(self) -> None:
+        self._open.clear()
+
+    def release(self) -> None:
+        self._open.set()
 
 
 @pytest.fixture
 def recorder() -> Recorder:
     return Recorder()
+
+
+@pytest.fixture
+def telemetry() -> Telemetry:
+    return Telemetry()
 
 
 @pytest_asyncio.fixture
@@ -39,18 +58,31 @@ async def worker() -> AsyncIterator[WorkerPool]:
 
 
 @pytest_asyncio.fixture
-async def batcher(recorder: Recorder, worker: WorkerPool) -> AsyncIterator[Batcher[int, int]]:
-    batcher = Batcher("test", recorder, worker=worker, max_batch=4, max_delay_s=0.0, cost=lambda item: item)
+async def batcher(recorder: Recorder, worker: WorkerPool, telemetry: Telemetry) -> AsyncIterator[Batcher[int, int]]:
+    batcher = Batcher(
+        "test",
+        recorder,
+        worker=worker,
+        max_batch=4,
+        max_delay_s=0.0,
+        bucket=lambda item: item // 1000,
+        telemetry=telemetry,
+    )
     yield batcher
+    recorder.release()
     await batcher.close()
 
 
-async def test_outputs_go_to_their_items_whatever_the_order_they_ran_in(
+def dropped(telemetry: Telemetry, why: str) -> float | None:
+    return telemetry.registry.get_sample_value("twinlens_dropped_items_total", {"stage": "tower", "why": why})
+
+
+async def test_items_that_come_together_run_together_and_outputs_go_to_their_items(
     batcher: Batcher[int, int], recorder: Recorder
 ) -> None:
     futures = [batcher.submit(item, Call()) for item in (3, 1, 2)]
     assert await asyncio.gather(*futures) == [30, 10, 20]
-    assert recorder.batches == [[1, 2, 3]]
+    assert recorder.batches == [[3, 1, 2]]
 
 
 async def test_bulk_waits_for_interactive_work_but_never_starves(
@@ -63,16 +95,80 @@ async def test_bulk_waits_for_interactive_work_but_never_starves(
     assert kinds == ["interactive"] * 3 + ["bulk"] + ["interactive"] * 3
 
 
-async def test_an_item_whose_deadline_passed_is_told_so_and_not_run(
+async def test_items_of_different_buckets_do_not_wait_for_each_other(
     batcher: Batcher[int, int], recorder: Recorder
 ) -> None:
-    late = batcher.submit(1, Call(deadline_s=asyncio.get_running_loop().time() - 1))
-    timely = batcher.submit(2, Call(deadline_s=asyncio.get_running_loop().time() + 60))
+    futures = [batcher.submit(item, Call()) for item in (1, 1001, 2, 2001, 3, 1002)]
+    await asyncio.gather(*futures)
+    assert recorder.batches == [[1, 2, 3], [1001, 1002], [2001]]
+
+
+async def test_the_next_batch_is_taken_when_the_one_before_it_ends(
+    batcher: Batcher[int, int], recorder: Recorder
+) -> None:
+    recorder.hold()
+    first = batcher.submit(1, Call())
+    await until(lambda: recorder.batches == [[1]])
+    second = batcher.submit(2, BULK)
+    await until(lambda: len(batcher) == 1)
+    late = [batcher.submit(item, Call()) for item in (3, 4)]  # overtake, though the turn was asked for by bulk work
+    recorder.release()
+    await asyncio.gather(first, second, *late)
+    assert recorder.batches == [[1], [3, 4], [2]]
+
+
+async def test_an_item_whose_deadline_passed_is_told_so_and_not_run(
+    batcher: Batcher[int, int], recorder: Recorder, telemetry: Telemetry
+) -> None:
+    late = batcher.submit(1, Call(deadline_s=time.monotonic() - 1))
+    timely = batcher.submit(2, Call(deadline_s=time.monotonic() + 60))
     assert await timely == 20
     with pytest.raises(ServiceError) as caught:
         await late
     assert caught.value.code is Code.DEADLINE_EXCEEDED
     assert recorder.batches == [[2]]
+    assert dropped(telemetry, "expired") == 1
+
+
+async def test_withdrawn_items_are_not_run_and_counted(
+    batcher: Batcher[int, int], recorder: Recorder, telemetry: Telemetry
+) -> None:
+    gone = [batcher.submit(item, Call()) for item in (1, 2)]
+    kept = batcher.submit(3, Call())
+    for future in gone:
+        future.cancel()
+    assert await kept == 30
+    assert recorder.batches == [[3]]
+    assert dropped(telemetry, "cancelled") == 2
+
+
+async def test_a_failed_batch_is_run_item_by_item_before_what_waits(
+    batcher: Batcher[int, int], recorder: Recorder, telemetry: Telemetry
+) -> None:
+    def answer(items: Sequence[int]) -> Sequence[int]:
+        if 2 in items:
+            raise ZeroDivisionError
+        return list(items)
+
+    recorder.answer = answer
+    futures = [batcher.submit(item, Call()) for item in (1, 2, 3, 4, 5, 6)]
+    results = await asyncio.gather(*futures, return_exceptions=True)
+    assert isinstance(results[1], ZeroDivisionError)
+    assert [result for result in results if isinstance(result, int)] == [1, 3, 4, 5, 6]
+    assert recorder.batches == [[1, 2, 3, 4], [1], [2], [3], [4], [5, 6]]
+    assert telemetry.registry.get_sample_value("twinlens_retried_batches_total", {"tower": "test"}) == 1
+
+
+async def test_a_batch_that_the_server_gave_up_is_not_tried_again(
+    batcher: Batcher[int, int], recorder: Recorder
+) -> None:
+    def answer(items: Sequence[int]) -> Sequence[int]:
+        raise ServiceError(Code.UNAVAILABLE, "the worker was replaced")
+
+    recorder.answer = answer
+    results = await asyncio.gather(*(batcher.submit(i, Call()) for i in range(3)), return_exceptions=True)
+    assert [getattr(result, "code", None) for result in results] == [Code.UNAVAILABLE] * 3
+    assert len(recorder.batches) == 1
 
 
 async def test_a_run_that_loses_items_fails_them_instead_of_mixing_them_up(
@@ -85,6 +181,45 @@ async def test_a_run_that_loses_items_fails_them_instead_of_mixing_them_up(
     assert await batcher.submit(5, Call()) == 5
 
 
+async def test_a_batcher_waits_for_callers_who_are_about_to_come_back(recorder: Recorder, worker: WorkerPool) -> None:
+    batcher = Batcher("test", recorder, worker=worker, max_batch=4, max_delay_s=PATIENCE_S)
+    await asyncio.gather(*(batcher.submit(i, Call()) for i in range(3)))
+    back = [batcher.submit(10, Call())]
+    for i in (11, 12):
+        await asyncio.sleep(0)  # other rounds of the loop, so that the turn begins before they come
+        back.append(batcher.submit(i, Call()))
+    await asyncio.gather(*back)
+    assert recorder.batches == [[0, 1, 2], [10, 11, 12]]
+    await batcher.close()
+
+
+async def test_a_batcher_waits_for_nobody_while_others_need_the_worker(recorder: Recorder, worker: WorkerPool) -> None:
+    batcher = Batcher("test", recorder, worker=worker, max_batch=4, max_delay_s=PATIENCE_S)
+    other = Batcher("other", recorder, worker=worker, max_batch=4, max_delay_s=0.0)
+    await asyncio.gather(*(batcher.submit(i, Call()) for i in range(3)))
+    recorder.hold()
+    blocking = other.submit(100, Call())
+    await until(lambda: recorder.batches[-1] == [100])
+    waits, behind = batcher.submit(1, Call()), other.submit(101, Call())
+    await until(lambda: len(worker) == 2)
+    recorder.release()
+    async with asyncio.timeout(PATIENCE_S / 2):
+        await asyncio.gather(blocking, waits, behind)
+    assert recorder.batches == [[0, 1, 2], [100], [1], [101]]
+    await batcher.close()
+    await other.close()
+
+
+async def test_batches_are_timed_and_counted(batcher: Batcher[int, int], telemetry: Telemetry) -> None:
+    await asyncio.gather(*(batcher.submit(i, Call()) for i in range(6)))
+    value = telemetry.registry.get_sample_value
+    assert value("twinlens_batch_items_count", {"tower": "test"}) == 2
+    assert value("twinlens_batch_items_sum", {"tower": "test"}) == 6
+    assert value("twinlens_queue_seconds_count", {"tower": "test"}) == 6
+    assert value("twinlens_encode_seconds_count", {"tower": "test"}) == 2
+    assert value("twinlens_queued_items", {"tower": "test"}) == 0
+
+
 async def test_closing_withdraws_what_waits(recorder: Recorder, worker: WorkerPool) -> None:
     batcher = Batcher("test", recorder, worker=worker, max_batch=4, max_delay_s=0.0)
     future = batcher.submit(1, Call())
@@ -93,12 +228,13 @@ async def test_closing_withdraws_what_waits(recorder: Recorder, worker: WorkerPo
     assert recorder.batches == []
 
 
-def test_lanes_keep_the_order_within_a_lane() -> None:
-    lanes: Lanes[str] = Lanes()
-    for entry in "abc":
-        lanes.push(Priority.BULK, entry)
-    assert lanes.choose() is Priority.BULK
-    assert [lanes.pop(Priority.BULK) for _ in range(4)] == ["a", "b", "c", None]
+async def test_a_closed_pool_leaves_nobody_waiting(recorder: Recorder) -> None:
+    pool = WorkerPool("test", threads=1)
+    batcher = Batcher("test", recorder, worker=pool, max_batch=4, max_delay_s=0.0)
+    await asyncio.to_thread(pool.close)
+    future = batcher.submit(1, Call())
+    await until(future.cancelled)
+    assert recorder.batches == []
 
 
 async def test_a_worker_survives_what_its_work_raises() -> None:
