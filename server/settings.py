@@ -71,6 +71,8 @@ class Settings(BaseSettings):
     max_batch: int = Field(default=16, ge=1, le=1024)
     max_delay_ms: float = Field(default=2.0, ge=0, le=1000)
     max_items_in_flight: int = Field(default=2048, ge=1)
+    # What a call of at most one batch may have to wait behind others; where it would be longer, it is refused at once.
+    max_queue_s: float = Field(default=0.25, gt=0)
     max_bytes_in_flight: int = Field(default=512 * MIB, ge=MIB)
     label_cache_bytes: int = Field(default=128 * MIB, ge=0)
     example_cache_bytes: int = Field(default=256 * MIB, ge=0)

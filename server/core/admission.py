@@ -1,26 +1,61 @@
-"""Admission: how much interactive work may be inside the server at once, in items and bytes."""
+"""Admission: how much work may be inside the server at once, in items, in bytes and in what it makes others wait."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from twinlens.server.core.backlog import Backlog
+from twinlens.server.core.call import Call
 from twinlens.server.core.errors import Code, ServiceError
+from twinlens.server.core.telemetry import Telemetry
 
 _RETRY_AFTER_S = 0.25
+# Full batches that are inside before anybody is refused for the wait: one runs, one is ready, the others are being
+# prepared, read or answered.
+_BATCHES_INSIDE = 5
+_MIN_FLOOR = 64
 
 
 class Admission:
     """Refuses at once what does not fit. A request that is alone is always admitted.
 
-    Bulk work is not counted here: streams of items wait for their turn instead of being refused.
+    Calls of at most one batch are held to a wait, pictures and texts apart, for they take very different times and do
+    not wait for each other. Larger ones, which they overtake, wait as long as it takes, but leave room for them.
+    Streams are not counted here: their items wait for their turn in windows of their own.
+
+    Args:
+        max_items: Most items inside.
+        max_bytes: Most bytes of them as they were sent.
+        max_batch: Most items in one run of a tower.
+        max_wait_s: See `Backlog`.
+        telemetry: Counts what is refused.
     """
 
-    def __init__(self, max_items: int, max_bytes: int) -> None:
+    def __init__(
+        self,
+        max_items: int,
+        max_bytes: int,
+        *,
+        max_batch: int = 16,
+        max_wait_s: float = 0.25,
+        telemetry: Telemetry | None = None,
+    ) -> None:
         self._max_items = max_items
         self._max_bytes = max_bytes
+        self._max_batch = max_batch
+        floor = max(_MIN_FLOOR, _BATCHES_INSIDE * max_batch)
+        self._max_large = max_items - min(floor, max_items // 2)
+        self._pictures = Backlog(floor, max_wait_s)
+        self._texts = Backlog(floor, max_wait_s)
         self._items = 0
+        self._large = 0
         self._bytes = 0
+        self._refused = (telemetry or Telemetry()).refused
+        if telemetry is not None:
+            telemetry.items_in_flight.set_function(lambda: float(self._items))
+            telemetry.bytes_in_flight.set_function(lambda: float(self._bytes))
 
     @property
     def items(self) -> int:
@@ -28,23 +63,57 @@ class Admission:
         return self._items
 
     @contextmanager
-    def admit(self, items: int, size_bytes: int) -> Iterator[None]:
+    def admit(self, items: int, size_bytes: int, *, pictures: bool = False, call: Call | None = None) -> Iterator[None]:
         """Holds room for a request while it is worked on.
 
+        Args:
+            items: How many it brings.
+            size_bytes: What they take.
+            pictures: Whether any of them is a picture to embed.
+            call: Who asks, for the deadline.
+
         Raises:
-            ServiceError: RESOURCE_EXHAUSTED when the server is full.
+            ServiceError: RESOURCE_EXHAUSTED when the server is full, or could not answer in time.
         """
-        full = self._items + items > self._max_items or self._bytes + size_bytes > self._max_bytes
-        if full and self._items:
-            raise ServiceError(
-                Code.RESOURCE_EXHAUSTED,
-                f"the server is full ({self._items} items are being worked on); try again in a moment",
-                retry_after_s=_RETRY_AFTER_S,
-            )
+        large = items > self._max_batch
+        backlog = None if large else self._pictures if pictures else self._texts
+        if self._items:
+            self._check(items, size_bytes, backlog, call)
+        if backlog is not None:
+            backlog.enter(items, time.monotonic())
         self._items += items
+        self._large += items if large else 0
         self._bytes += size_bytes
+        served = False
         try:
             yield
+            served = True
         finally:
             self._items -= items
+            self._large -= items if large else 0
             self._bytes -= size_bytes
+            if backlog is not None:
+                backlog.leave(items, time.monotonic(), served=served)
+
+    def _check(self, items: int, size_bytes: int, backlog: Backlog | None, call: Call | None) -> None:
+        if self._items + items > self._max_items:
+            raise self._refusal("items", _RETRY_AFTER_S)
+        if self._bytes + size_bytes > self._max_bytes:
+            raise self._refusal("bytes", _RETRY_AFTER_S)
+        if backlog is None:
+            if self._large and self._large + items > self._max_large:
+                raise self._refusal("items", _RETRY_AFTER_S)
+            return
+        now_s = time.monotonic()
+        left_s = None if call is None or call.deadline_s is None else call.deadline_s - now_s
+        retry_after_s = backlog.refusal(items, now_s, left_s)
+        if retry_after_s is not None:
+            raise self._refusal("wait", retry_after_s)
+
+    def _refusal(self, why: str, retry_after_s: float) -> ServiceError:
+        self._refused.labels(why).inc()
+        return ServiceError(
+            Code.RESOURCE_EXHAUSTED,
+            f"the server is full ({self._items} items are being worked on); try again in a moment",
+            retry_after_s=retry_after_s,
+        )

@@ -11,7 +11,7 @@ from twinlens.server.core.admission import Admission
 from twinlens.server.core.call import Call
 from twinlens.server.core.classify import Classifier
 from twinlens.server.core.classify_by_examples import ExampleClassifier
-from twinlens.server.core.engine import Engine, Input, Outcome, Picture
+from twinlens.server.core.engine import Engine, Input, Outcome, Text, size_of
 from twinlens.server.core.errors import invalid_argument
 from twinlens.server.core.examples import ExampleCache
 from twinlens.server.core.labels import LabelCache
@@ -41,7 +41,13 @@ class Application:
             telemetry=self.telemetry,
         )
         self.operations = OperationRunner(settings.max_operations)
-        self.admission = Admission(settings.max_items_in_flight, settings.max_bytes_in_flight)
+        self.admission = Admission(
+            settings.max_items_in_flight,
+            settings.max_bytes_in_flight,
+            max_batch=settings.max_batch,
+            max_wait_s=settings.max_queue_s,
+            telemetry=self.telemetry,
+        )
         self.labels = LabelCache(self.engine, settings.label_cache_bytes)
         self.examples = ExampleCache(self.engine, self.io, settings.example_cache_bytes)
         most = settings.max_message_bytes
@@ -61,8 +67,8 @@ class Application:
             ServiceError: RESOURCE_EXHAUSTED when the server is full, FAILED_PRECONDITION where the model lacks the
                 tower of every input.
         """
-        size_bytes = sum(len(entry.data) if isinstance(entry, Picture) else len(entry.text) for entry in inputs)
-        with self.admission.admit(len(inputs), size_bytes):
+        pictures = any(not isinstance(entry, Text) for entry in inputs)
+        with self.admission.admit(len(inputs), sum(map(size_of, inputs)), pictures=pictures, call=call):
             outcomes = await self.engine.embed(inputs, call)
         refuse_if_unsupported([outcome.failure for outcome in outcomes])
         return outcomes

@@ -10,8 +10,6 @@ import pytest_asyncio
 
 from tests.server.running import Running, embed_request, picture, run_server
 from tests.server.watched import WatchedEncoder, until
-from twinlens.server.core.admission import Admission
-from twinlens.server.core.errors import Code, ServiceError
 from twinlens.v1 import collection_pb2, content_pb2
 
 
@@ -184,16 +182,3 @@ async def test_a_message_over_the_limit_is_refused_and_the_server_lives_on(data:
             await served.embed(b"x" * 2**21)
         assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
         assert (await served.embed("red")).results[0].WhichOneof("outcome") == "embedding"
-
-
-def test_admission_counts_bytes_and_always_takes_a_request_that_is_alone() -> None:
-    admission = Admission(max_items=10, max_bytes=100)
-    with admission.admit(1, 1000):
-        with pytest.raises(ServiceError) as caught, admission.admit(1, 1):
-            pass
-        assert caught.value.code is Code.RESOURCE_EXHAUSTED
-    with admission.admit(1, 60), admission.admit(1, 40), pytest.raises(ServiceError), admission.admit(1, 1):
-        pass
-    with admission.admit(1, 100):
-        assert admission.items == 1
-    assert admission.items == 0

@@ -1,0 +1,100 @@
+from __future__ import annotations
+
+from contextlib import ExitStack
+
+import pytest
+
+from twinlens.server.core import admission as admission_module
+from twinlens.server.core.admission import Admission
+from twinlens.server.core.call import Call
+from twinlens.server.core.errors import Code, ServiceError
+from twinlens.server.core.telemetry import Telemetry
+
+
+class Clock:
+    now_s = 0.0
+
+    def monotonic(self) -> float:
+        return self.now_s
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    monkeypatch.setattr(admission_module, "time", clock)
+    return clock
+
+
+def refused(telemetry: Telemetry, why: str) -> float:
+    return telemetry.registry.get_sample_value("twinlens_refused_calls_total", {"why": why}) or 0.0
+
+
+def test_bytes_are_counted_and_a_request_that_is_alone_is_always_taken() -> None:
+    admission = Admission(max_items=10, max_bytes=100)
+    with admission.admit(1, 1000):
+        with pytest.raises(ServiceError) as caught, admission.admit(1, 1):
+            pass
+        assert caught.value.code is Code.RESOURCE_EXHAUSTED
+    with admission.admit(1, 60), admission.admit(1, 40), pytest.raises(ServiceError), admission.admit(1, 1):
+        pass
+    with admission.admit(1, 100):
+        assert admission.items == 1
+    assert admission.items == 0
+
+
+def test_a_queue_that_stands_refuses_its_kind_alone(clock: Clock) -> None:
+    telemetry = Telemetry()
+    admission = Admission(10_000, 2**30, telemetry=telemetry)
+    with ExitStack() as inside:
+        for _ in range(200):
+            inside.enter_context(admission.admit(1, 1, pictures=True))
+        clock.now_s = 1.0
+        with pytest.raises(ServiceError) as caught, admission.admit(1, 1, pictures=True):
+            pass
+        assert caught.value.code is Code.RESOURCE_EXHAUSTED
+        assert caught.value.retry_after_s is not None
+        assert caught.value.retry_after_s > 0
+        with admission.admit(1, 1):  # a text
+            assert admission.items == 201
+    assert refused(telemetry, "wait") == 1
+
+
+def test_a_caller_with_too_little_time_is_refused_before_others(clock: Clock) -> None:
+    admission = Admission(10_000, 2**30, max_wait_s=60.0)
+    with ExitStack() as inside:
+        calls = [ExitStack() for _ in range(300)]
+        for call in calls:
+            inside.enter_context(call).enter_context(admission.admit(1, 1, pictures=True))
+        for call in calls[:100]:
+            clock.now_s += 0.01
+            call.close()
+        with admission.admit(1, 1, pictures=True, call=Call(deadline_s=clock.now_s + 10)):
+            pass
+        late = Call(deadline_s=clock.now_s + 1)
+        with pytest.raises(ServiceError), admission.admit(1, 1, pictures=True, call=late):
+            pass
+
+
+def test_large_calls_leave_room_for_small_ones() -> None:
+    telemetry = Telemetry()
+    admission = Admission(2048, 2**30, telemetry=telemetry)
+    with admission.admit(1000, 1), admission.admit(900, 1):
+        with pytest.raises(ServiceError), admission.admit(100, 1):
+            pass
+        with admission.admit(16, 1):
+            assert admission.items == 1916
+    assert refused(telemetry, "items") == 1
+
+
+def test_what_is_inside_is_told_to_the_metrics() -> None:
+    telemetry = Telemetry()
+    admission = Admission(10, 100, telemetry=telemetry)
+    with admission.admit(3, 50):
+        assert telemetry.registry.get_sample_value("twinlens_items_in_flight") == 3
+        assert telemetry.registry.get_sample_value("twinlens_bytes_in_flight") == 50
+        with pytest.raises(ServiceError), admission.admit(1, 51):
+            pass
+        with pytest.raises(ServiceError), admission.admit(8, 1):
+            pass
+    assert (refused(telemetry, "bytes"), refused(telemetry, "items")) == (1, 1)
+    assert telemetry.registry.get_sample_value("twinlens_items_in_flight") == 0
