@@ -14,6 +14,8 @@ from pydantic_settings import (
     TomlConfigSettingsSource,
 )
 
+from twinlens.server.core.fetching.hosts import HostList
+
 MIB = 2**20
 
 
@@ -57,8 +59,12 @@ class Settings(BaseSettings):
     fetch_hosts: Annotated[tuple[str, ...], NoDecode] = ()
     # Also by http://, which anyone on the way can read and change.
     fetch_http: bool = False
-    # For one picture, with all redirects.
+    # For one picture, with all redirections.
     fetch_timeout_s: float = Field(default=10.0, gt=0, le=600)
+    # Of one picture.
+    fetch_max_bytes: int = Field(default=32 * MIB, ge=1, le=64 * MIB)
+    # Pictures fetched at a time, and as many again for bulk work.
+    max_fetches: int = Field(default=16, ge=1, le=1024)
     # Where /metrics is served for Prometheus, by http; without a port it is not. 0 picks a free one.
     metrics_host: str = "127.0.0.1"
     metrics_port: int | None = Field(default=None, ge=0, le=65535)
@@ -106,6 +112,12 @@ class Settings(BaseSettings):
     @classmethod
     def _hosts(cls, value: object) -> object:
         return tuple(host.strip() for host in value.split(",") if host.strip()) if isinstance(value, str) else value
+
+    @field_validator("fetch_hosts")
+    @classmethod
+    def _named_hosts(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        HostList(value)
+        return value
 
     @model_validator(mode="after")
     def _key_and_certificate(self) -> Self:

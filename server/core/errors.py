@@ -29,6 +29,7 @@ from twinlens.index.errors import (
     PlaceUnavailable,
     SpaceMismatch,
 )
+from twinlens.server.core.fetching.errors import NotFetched
 
 
 class Code(StrEnum):
@@ -121,6 +122,7 @@ _REASONS: tuple[tuple[type[Exception], Reason], ...] = (
     (InvalidVector, Reason.INVALID_VECTOR),
     (ItemNotFound, Reason.NOT_FOUND),
     (InvalidArgument, Reason.INVALID_INPUT),
+    (NotFetched, Reason.NOT_FETCHED),
 )
 
 
