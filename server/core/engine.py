@@ -82,6 +82,7 @@ class Engine:
         max_delay_s: See `Batcher`.
         prepare_threads: Threads that decode and tokenise.
         telemetry: Counts and times.
+        reopen: Loads the bundle once more, for towers that hung in the sessions there are.
     """
 
     def __init__(
@@ -91,13 +92,14 @@ class Engine:
         max_batch: int,
         max_delay_s: float,
         prepare_threads: int,
-        telemetry: Telemetry |        fetcher: Fetcher | None = None,
+        telemetry: Telemetry | None = None,
         reopen: Callable[[], EncoderLike] | None = None,
     ) -> None:
         metrics = telemetry or Telemetry()
         self.encoder = encoder
         self.manifest = encoder.manifest
         self._max_batch = max_batch
+        self._reopen = reopen
         self._preparation = Preparation(prepare_threads, max_batch=max_batch, telemetry=metrics)
         self._towers = WorkerPool("towers", threads=1, size_of=len, on_replaced=self._renew)
         self.images: Batcher[Pixels, UnitVector] = Batcher(
