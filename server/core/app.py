@@ -14,6 +14,7 @@ from twinlens.server.core.classify_by_examples import ExampleClassifier
 from twinlens.server.core.engine import Engine, Input, Outcome, Text, size_of
 from twinlens.server.core.errors import invalid_argument
 from twinlens.server.core.examples import ExampleCache
+from twinlens.server.core.fetch import Fetcher
 from twinlens.server.core.labels import LabelCache
 from twinlens.server.core.operations import OperationRunner
 from twinlens.server.core.pool import WorkerPool
@@ -33,11 +34,13 @@ class Application:
         self.catalog = catalog
         self.telemetry = Telemetry()
         self.io = WorkerPool("io", settings.io_threads)
+        self.fetcher = Fetcher(settings, self.telemetry)
         self.engine = Engine(
             encoder,
             max_batch=settings.max_batch,
             max_delay_s=settings.max_delay_ms / 1000,
             prepare_threads=thread_shares(settings).prepare,
+            fetcher=self.fetcher,
             telemetry=self.telemetry,
         )
         self.operations = OperationRunner(settings.max_operations)
@@ -57,7 +60,11 @@ class Application:
             self.engine, self.admission, self.examples, self.labels, self.io, max_reply_bytes=most
         )
         self.upserter = Upserter(
-            self.engine, self.io, max_failure_bytes=most // 2, writers=max(1, settings.io_threads // 2)
+            self.engine,
+            self.io,
+            self.fetcher,
+            max_failure_bytes=most // 2,
+            writers=max(1, settings.io_threads // 2),
         )
 
     async def embed(self, inputs: Sequence[Input], call: Call) -> list[Outcome]:
@@ -89,5 +96,6 @@ class Application:
         await self.labels.close()
         await self.examples.close()
         await self.engine.close()
+        await self.fetcher.close()
         await asyncio.to_thread(self.io.close)
         await asyncio.to_thread(self.catalog.close)

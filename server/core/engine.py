@@ -13,9 +13,11 @@ from numpy.typing import NDArray
 from twinlens.encoders.protocol import EncoderLike
 from twinlens.encoders.tokenise import TokenisedText
 from twinlens.index.item import Modality
+from twinlens.server.core.addressed import embed_addressed
 from twinlens.server.core.batcher import Batcher
 from twinlens.server.core.call import Call
 from twinlens.server.core.errors import ItemFailure, Reason, ServiceError
+from twinlens.server.core.fetch import Fetcher
 from twinlens.server.core.lanes import Priority
 from twinlens.server.core.outcome import NOT_FETCHED, Outcome, UnitVector, embedded, failed
 from twinlens.server.core.pool import WorkerPool
@@ -82,6 +84,7 @@ class Engine:
         max_delay_s: See `Batcher`.
         prepare_threads: Threads that decode and tokenise.
         telemetry: Counts and times.
+        fetcher: Fetches pictures that are named by their address; None: they fail.
         reopen: Loads the bundle once more, for towers that hung in the sessions there are.
     """
 
@@ -93,12 +96,14 @@ class Engine:
         max_delay_s: float,
         prepare_threads: int,
         telemetry: Telemetry | None = None,
+        fetcher: Fetcher | None = None,
         reopen: Callable[[], EncoderLike] | None = None,
     ) -> None:
         metrics = telemetry or Telemetry()
         self.encoder = encoder
         self.manifest = encoder.manifest
         self._max_batch = max_batch
+        self._fetcher = fetcher
         self._reopen = reopen
         self._preparation = Preparation(prepare_threads, max_batch=max_batch, telemetry=metrics)
         self._towers = WorkerPool("towers", threads=1, size_of=len, on_replaced=self._renew)
@@ -174,6 +179,8 @@ class Engine:
         """
         if len(inputs) > self._max_batch and call.priority is Priority.INTERACTIVE:
             call = replace(call, priority=Priority.BULK)
+        if self._fetcher is not None and any(isinstance(entry, PictureAt) for entry in inputs):
+            return await embed_addressed(inputs, call, self._fetcher, self._embed)
         return await self._embed(inputs, call)
 
     async def _embed(self, inputs: Sequence[Input], call: Call) -> list[Outcome]:

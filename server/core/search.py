@@ -14,7 +14,7 @@ from twinlens.index.filters.parse import check_filter
 from twinlens.index.item import Hit, Modality
 from twinlens.server.core.admission import Admission
 from twinlens.server.core.call import Call
-from twinlens.server.core.engine import Engine, Input, Outcome, Picture, Text
+from twinlens.server.core.engine import Engine, Input, Outcome, Picture, PictureAt, Text
 from twinlens.server.core.errors import Code, ItemFailure, Reason, ServiceError
 from twinlens.server.core.lookup import RawVector, StoredItem, item_vector, refused, unit_vector
 from twinlens.server.core.pool import WorkerPool
@@ -31,7 +31,7 @@ _CHARACTERS_A_BYTE = 6
 class Part:
     """One part of a query; `content` None: the caller set nothing."""
 
-    content: Picture | Text | RawVector | StoredItem | None
+    content: Picture | PictureAt | Text | RawVector | StoredItem | None
     weight: float = 1.0
 
 
@@ -125,7 +125,7 @@ class Searcher:
         for query in queries:
             row: list[int | None] = []
             for part in query[:MAX_PARTS]:
-                if isinstance(part.content, Picture | Text):
+                if isinstance(part.content, Picture | PictureAt | Text):
                     row.append(len(to_embed))
                     to_embed.append(part.content)
                 else:
@@ -152,7 +152,7 @@ class Searcher:
             if content.modality and (why := self._why_no_vectors(content.modality, "start from")) is not None:
                 return refused(Reason.UNSUPPORTED, why)
             return await self._io.submit(call.priority, item_vector, collection, content, dimension)
-        return refused(Reason.INVALID_INPUT, "the part is empty: set image, text, vector or item_id")
+        return refused(Reason.INVALID_INPUT, "the part is empty: set image, image_url, text, vector or item_id")
 
 
 def mix(outcomes: Sequence[Outcome], weights: Sequence[float]) -> Outcome:

@@ -26,6 +26,8 @@ from twinlens.server.core.errors import (
     as_item_failure,
     invalid_argument,
 )
+from twinlens.server.core.fetch import Fetcher
+from twinlens.server.core.fetch_ahead import fetch_ahead
 from twinlens.server.core.lanes import Priority
 from twinlens.server.core.lookup import unit_vector
 from twinlens.server.core.pool import WorkerPool
@@ -49,6 +51,7 @@ class Incoming:
     Attributes:
         position: Its place in the stream, from 0.
         image: The encoded picture; empty means none.
+        image_url: Where to fetch it instead.
         vectors: Brought instead of being embedded, each of shape (d,).
         size_bytes: What all of it took on the wire.
     """
@@ -58,6 +61,7 @@ class Incoming:
     uri: str = ""
     caption: str = ""
     image: bytes = b""
+    image_url: str = ""
     vectors: Mapping[Modality, NDArray[np.float32]] = field(default_factory=dict)
     metadata: Mapping[str, Any] = field(default_factory=dict)
     size_bytes: int = 0
@@ -112,14 +116,18 @@ class Upserter:
     Args:
         engine: Embeds.
         io: Where groups are written.
+        fetcher: Fetches pictures that are named by their address.
         max_failure_bytes: What the failures of a stream may take.
         writers: How many of its threads may write at a time: writes wait for the disk and for each other, and searches
             that need a thread should not wait for them.
     """
 
-    def __init__(self, engine: Engine, io: WorkerPool, *, max_failure_bytes: int, writers: int) -> None:
+    def __init__(
+        self, engine: Engine, io: WorkerPool, fetcher: Fetcher, *, max_failure_bytes: int, writers: int
+    ) -> None:
         self._engine = engine
         self._io = io
+        self._fetcher = fetcher
         self._max_failure_bytes = max_failure_bytes
         self._slots = asyncio.Semaphore(_GROUPS_AT_ONCE)
         self._writers = asyncio.Semaphore(writers)
@@ -152,7 +160,10 @@ class Upserter:
         running: deque[asyncio.Task[None]] = deque()
         last: asyncio.Task[None] | None = None
         try:
-            async with aclosing(_groups(items)) as groups:
+            async with (
+                aclosing(fetch_ahead(items, self._fetcher, bulk)) as whole,
+                aclosing(_groups(whole)) as groups,
+            ):
                 async for group in groups:
                     if len(running) == _GROUPS_A_STREAM:
                         await running.popleft()

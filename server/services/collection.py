@@ -196,12 +196,16 @@ def _item(position: int, item: pb.NewItem) -> Incoming:
     except ValueError as error:
         fault = ItemFailure(Reason.INVALID_INPUT, str(error))
         return Incoming(position, id=item.id, size_bytes=size_bytes, fault=fault)
+    if item.image and item.image_url:
+        fault = ItemFailure(Reason.INVALID_INPUT, "the item has both image and image_url; give one of them")
+        return Incoming(position, id=item.id, size_bytes=size_bytes, fault=fault)
     return Incoming(
         position=position,
         id=item.id,
         uri=item.uri,
         caption=item.caption,
         image=item.image,
+        image_url=item.image_url,
         vectors=_vectors(item),
         metadata=metadata,
         size_bytes=size_bytes,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from google.protobuf.struct_pb2 import Struct, Value
@@ -11,6 +11,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 
 from twinlens.encoders.manifest import Manifest
 from twinlens.index.item import Hit, Item, Modality
+from twinlens.server.core.engine import Picture, PictureAt
 from twinlens.server.core.errors import ItemFailure, Reason, invalid_argument
 from twinlens.v1 import collection_pb2, content_pb2, search_pb2
 
@@ -43,6 +44,16 @@ def model_info(manifest: Manifest) -> content_pb2.ModelInfo:
 def item_error(failure: ItemFailure) -> content_pb2.ItemError:
     """An item's failure."""
     return content_pb2.ItemError(reason=_REASONS[failure.reason], message=failure.message)
+
+
+def picture(image: bytes, url: str) -> Picture | PictureAt:
+    """A picture that came along, or the address of one."""
+    return PictureAt(url) if url else Picture(image)
+
+
+def pictures(images: Iterable[bytes], urls: Iterable[str]) -> list[Picture | PictureAt]:
+    """Pictures that came along, then those of addresses."""
+    return [*map(Picture, images), *map(PictureAt, urls)]
 
 
 def modality_or_none(value: int) -> Modality | None:

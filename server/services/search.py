@@ -9,7 +9,7 @@ import numpy as np
 from twinlens.index.item import Modality
 from twinlens.server.core.app import Application
 from twinlens.server.core.call import current_call
-from twinlens.server.core.engine import Picture, Text
+from twinlens.server.core.engine import Text
 from twinlens.server.core.errors import invalid_argument
 from twinlens.server.core.lookup import RawVector, StoredItem
 from twinlens.server.core.search import Answer, Part, SearchOptions
@@ -72,8 +72,8 @@ class SearchService(search_pb2_grpc.SearchServiceServicer):
 def _part(part: search_pb2.QueryPart) -> Part:
     weight = part.weight if part.HasField("weight") else 1.0
     match part.WhichOneof("content"):
-        case "image":
-            return Part(Picture(part.image), weight)
+        case "image" | "image_url":
+            return Part(convert.picture(part.image, part.image_url), weight)
         case "text":
             return Part(Text(part.text), weight)
         case "vector":
