@@ -18,6 +18,7 @@ from twinlens.server.core.batcher import Batcher
 from twinlens.server.core.call import Call
 from twinlens.server.core.errors import ItemFailure, Reason, ServiceError
 from twinlens.server.core.fetch import Fetcher
+from twinlens.server.core.item_counts import ItemCounts
 from twinlens.server.core.lanes import Priority
 from twinlens.server.core.outcome import NOT_FETCHED, Outcome, UnitVector, embedded, failed
 from twinlens.server.core.pool import WorkerPool
@@ -104,6 +105,7 @@ class Engine:
         self.manifest = encoder.manifest
         self._max_batch = max_batch
         self._fetcher = fetcher
+        self._counts = ItemCounts(metrics)
         self._reopen = reopen
         self._preparation = Preparation(prepare_threads, max_batch=max_batch, telemetry=metrics)
         self._towers = WorkerPool("towers", threads=1, size_of=len, on_replaced=self._renew)
@@ -179,9 +181,13 @@ class Engine:
         """
         if len(inputs) > self._max_batch and call.priority is Priority.INTERACTIVE:
             call = replace(call, priority=Priority.BULK)
-        if self._fetcher is not None and any(isinstance(entry, PictureAt) for entry in inputs):
-            return await embed_addressed(inputs, call, self._fetcher, self._embed)
-        return await self._embed(inputs, call)
+        with self._counts.counted(len(inputs)) as answers:
+            if self._fetcher is not None and any(isinstance(entry, PictureAt) for entry in inputs):
+                outcomes = await embed_addressed(inputs, call, self._fetcher, self._embed)
+            else:
+                outcomes = await self._embed(inputs, call)
+            answers.note(outcomes)
+        return outcomes
 
     async def _embed(self, inputs: Sequence[Input], call: Call) -> list[Outcome]:
         outcomes: list[Outcome | ServiceError | None] = [None] * len(inputs)
