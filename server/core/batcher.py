@@ -22,6 +22,7 @@ from twinlens.server.core.errors import Code, ServiceError
 from twinlens.server.core.lanes import Lanes, Priority
 from twinlens.server.core.pool import WorkerPool
 from twinlens.server.core.telemetry import Telemetry
+from twinlens.server.core.trace_batch import trace_batch
 
 log = logging.getLogger(__name__)
 
@@ -211,6 +212,8 @@ class Batcher(Generic[In, Out]):
         finally:
             ended_s = time.monotonic()
             self._encode_seconds.observe(ended_s - began_s)
+            waiting = ((entry.call, entry.since_s) for entry in batch)
+            trace_batch(waiting, tower=self._name, items=len(batch), began_s=began_s, ended_s=ended_s)
             with self._arrived:
                 self._last_size = len(batch)
                 self._last_end_s = ended_s

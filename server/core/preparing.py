@@ -10,6 +10,7 @@ from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
+from prometheus_client import Histogram
 
 from twinlens.encoders.errors import InvalidText
 from twinlens.encoders.tokenise import TokenisedText
@@ -83,7 +84,7 @@ class Preparation:
             try:
                 return decode(data)
             finally:
-                self._image_seconds.observe(time.monotonic() - began_s)
+                _note(self._image_seconds, call, began_s, kind="image", items=1)
 
         return await self._run(work, 1, call)
 
@@ -107,7 +108,7 @@ class Preparation:
         def work() -> list[TokenisedText | Exception]:
             began_s = time.monotonic()
             prepared = [_tokenised(tokenise, text) for text in texts]
-            self._text_seconds.observe(time.monotonic() - began_s)
+            _note(self._text_seconds, call, began_s, kind="text", items=len(texts))
             return prepared
 
         if sum(map(len, texts)) <= _SHORT_CHARACTERS:
@@ -135,6 +136,13 @@ class Preparation:
         if call.expired:
             self._expired.inc(items)
             raise ServiceError(Code.DEADLINE_EXCEEDED, "the deadline passed before the item was prepared")
+
+
+def _note(seconds: Histogram, call: Call, began_s: float, *, kind: str, items: int) -> None:
+    ended_s = time.monotonic()
+    seconds.observe(ended_s - began_s)
+    if call.trace is not None:
+        call.trace.add("prepare", began_s, ended_s, kind=kind, items=items)
 
 
 def _tokenised(tokenise: Callable[[str], TokenisedText], text: str) -> TokenisedText | Exception:
