@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from importlib.metadata import version
 
-from prometheus_client import Info, ProcessCollector
+from prometheus_client import Info, ProcessCollector, disable_created_metrics
 
 from twinlens.encoders.protocol import variant_of
 from twinlens.server.core.app import Application
@@ -28,6 +28,8 @@ def serve_metrics(app: Application, host: str, port: int) -> MetricsServer:
     Raises:
         StartError: if the address cannot be used, in one line.
     """
+    # They are a series more for each, which nobody asks for.
+    disable_created_metrics()  # type: ignore[no-untyped-call]  # the library has not typed it
     registry = app.telemetry.registry
     manifest = app.engine.manifest
     Info("twinlens_build", "The version that runs.", registry=registry).info({"version": version("twinlens")})
