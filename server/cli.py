@@ -12,9 +12,12 @@ import click
 import typer
 
 from twinlens.printable import printable
+from twinlens.server.token_commands import tokens
 
 if TYPE_CHECKING:
     from twinlens.server.core.reindex import Progress, Unembeddable
+
+__all__ = ["reindex", "serve", "tokens"]
 
 _NAMED = 20  # items of a collection that lack a vector for the same reason
 
@@ -70,8 +73,8 @@ def serve(
 ) -> None:
     """Serve embeddings, search and labels over gRPC.
 
-    There is no authentication and no encryption yet: whoever reaches the port may read and write everything.
-    Keep it on 127.0.0.1, or behind something that checks who calls.
+    Before it listens on anything but 127.0.0.1, give it a certificate (--tls-cert, --tls-key) and tokens (--tokens):
+    without them whoever reaches the port may read and write everything, and whoever is on the way sees it.
     """
     from twinlens.server.logs import configure_logging
     from twinlens.server.native_threads import bound_native_threads

@@ -36,6 +36,7 @@ COMMANDS: Mapping[str, Mounted] = {
     "starter": Mounted("twinlens.training.cli", "starter", "Build the starter encoder: works on photos, no download."),
     "pull": Mounted("twinlens.training.cli", "pull", "Make a bundle of an open_clip, timm or Hugging Face model."),
     "serve": Mounted("twinlens.server.cli", "serve", "Serve a data folder and an encoder over gRPC."),
+    "tokens": Mounted("twinlens.server.cli", "tokens", "Make, list and revoke tokens that callers of a server show."),
     "ingest": Mounted("twinlens.client.cli", "ingest", "Store a folder or a .jsonl file in a collection."),
     "search": Mounted("twinlens.client.cli", "search", "Find the items nearest to a text, a picture or an item."),
     "label": Mounted("twinlens.client.cli", "label", "Label a folder of pictures by text or by examples."),
@@ -62,6 +63,7 @@ EXTRAS: Mapping[str, str] = {
     "safetensors": "train",
     **dict.fromkeys(("pymilvus", "milvus_lite"), "milvus"),
     "skimage": "demo",
+    "h11": "fetch",
 }
 
 # What the rooms raise for a user to read. Looked up among what is loaded: an error's own module always is.
@@ -73,6 +75,7 @@ _USER_ERRORS = (
     ("twinlens.encoders.errors", "RuntimeUnavailable"),
     ("twinlens.index.errors", "CollectionError"),
     ("twinlens.server.core.active", "StartError"),
+    ("twinlens.server.access.token_file", "TokenFileError"),
     ("twinlens.server.settings", "SettingsError"),
 )
 
