@@ -16,8 +16,10 @@ from twinlens.server.core.admission import Admission
 from twinlens.server.core.call import Call
 from twinlens.server.core.engine import Engine, Input, Outcome, Picture, PictureAt, Text
 from twinlens.server.core.errors import Code, ItemFailure, Reason, ServiceError
+from twinlens.server.core.joined_search import JoinedSearch, SearchOptions
 from twinlens.server.core.lookup import RawVector, StoredItem, item_vector, refused, unit_vector
 from twinlens.server.core.pool import WorkerPool
+from twinlens.server.core.telemetry import Telemetry
 from twinlens.server.core.towers import no_tower, refuse_if_unsupported
 
 MAX_PARTS = 16
@@ -36,17 +38,6 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
-class SearchOptions:
-    """How to search; `min_score` is a cosine, a blank `filter` leaves nothing out."""
-
-    modality: Modality
-    top_k: int
-    min_score: float | None = None
-    exact: bool = False
-    filter: str = ""
-
-
-@dataclass(frozen=True, slots=True)
 class Answer:
     """What became of one query."""
 
@@ -58,11 +49,18 @@ class Answer:
 class Searcher:
     """Embeds queries and asks collections."""
 
-    def __init__(self, engine: Engine, admission: Admission, io: WorkerPool, *, max_reply_bytes: int) -> None:
+    def __init__(
+        self, engine: Engine, admission: Admission, io: WorkerPool, telemetry: Telemetry, *, max_reply_bytes: int
+    ) -> None:
         self._engine = engine
         self._admission = admission
         self._io = io
-        self._max_reply_bytes = max_reply_bytes
+        self._joined = JoinedSearch(
+            io,
+            telemetry,
+            space_id=engine.manifest.space_id,
+            max_characters=_CHARACTERS_A_BYTE * max_reply_bytes,
+        )
 
     async def search(
         self, collection: CollectionLike, queries: Sequence[Sequence[Part]], options: SearchOptions, call: Call
@@ -85,18 +83,8 @@ class Searcher:
             answers = [Answer(failure=outcome.failure, truncated=outcome.truncated) for outcome in outcomes]
             if not good:
                 return answers
-            hits = await self._io.submit(
-                call.priority,
-                collection.search,
-                np.stack([outcomes[i].vector for i in good]),  # type: ignore[misc]  # None was left out above
-                modality=options.modality,
-                top_k=options.top_k,
-                space_id=self._engine.manifest.space_id,
-                min_score=options.min_score,
-                max_characters=_CHARACTERS_A_BYTE * self._max_reply_bytes,
-                exact=options.exact,
-                filter=options.filter,
-            )
+            vectors = np.stack([outcomes[i].vector for i in good])  # type: ignore[misc]  # None was left out above
+            hits = await self._joined.search(collection, vectors, options, call)
             for i, found in zip(good, hits, strict=True):
                 answers[i] = Answer(hits=found, truncated=outcomes[i].truncated)
             return answers
