@@ -17,7 +17,11 @@ from twinlens.client.collection_types import (
     OperationProgress,
 )
 from twinlens.client.errors import TwinlensError
+from twinlens.client.label_types import LabelSet, NoneOfThese
+from twinlens.client.limits import ServerLimits
 from twinlens.client.prepared_examples import PreparedExamples
+from twinlens.client.stream_types import Embedding, TextInput
+from twinlens.client.tls import TlsFiles
 from twinlens.client.types import (
     Classification,
     EmbedBatch,
@@ -25,6 +29,7 @@ from twinlens.client.types import (
     Examples,
     Hit,
     ImageInput,
+    ImageUrl,
     Item,
     ItemError,
     LabelScore,
@@ -35,6 +40,7 @@ from twinlens.client.types import (
     Part,
     QueryInput,
     QueryResult,
+    StoredItem,
     UpsertFailure,
     UpsertReport,
 )
@@ -48,6 +54,7 @@ __all__ = [
     "CollectionBytes",
     "DuplicateGroup",
     "EmbedBatch",
+    "Embedding",
     "ExampleError",
     "Examples",
     "ExportedItem",
@@ -55,20 +62,27 @@ __all__ = [
     "Generation",
     "Hit",
     "ImageInput",
+    "ImageUrl",
     "IndexKind",
     "IndexState",
     "Item",
     "ItemError",
     "LabelScore",
+    "LabelSet",
     "Modality",
     "Model",
     "ModelInfo",
     "NewItem",
+    "NoneOfThese",
     "OperationProgress",
     "Part",
     "PreparedExamples",
     "QueryInput",
     "QueryResult",
+    "ServerLimits",
+    "StoredItem",
+    "TextInput",
+    "TlsFiles",
     "TwinlensError",
     "UpsertFailure",
     "UpsertReport",

@@ -8,6 +8,7 @@ from typing import TypeVar
 
 from twinlens.client import collection_calls, types
 from twinlens.client.calls import Plan
+from twinlens.client.collection_types import ShowProgress
 
 R = TypeVar("R")
 
@@ -16,14 +17,20 @@ class AsyncCollectionItems(ABC):
     """The part of an `AsyncClient` that is about items; see `CollectionItems`, method by method."""
 
     async def upsert(
-        self, collection: str, items: Iterable[types.NewItem], *, space_id: str = ""
+        self,
+        collection: str,
+        items: Iterable[types.NewItem],
+        *,
+        space_id: str = "",
+        progress: ShowProgress | None = None,
     ) -> types.UpsertReport:
         """Stores items; see `Client.upsert`. The iterable is advanced in a thread.
 
         Example:
-            >>> await client.upsert("photos", [NewItem(id="cat.jpg", image="cat.jpg", caption="a cat")])
+            >>> (await client.upsert("photos", [NewItem(id="cat.jpg", image="cat.jpg", caption="a cat")])).stored
+            1
         """
-        return await self._run(collection_calls.upsert(collection, items, space_id))
+        return await self._run(collection_calls.upsert(collection, items, space_id), progress)
 
     async def get_item(self, collection: str, item: str, *, include_image: bool = False) -> types.Item:
         """Returns one item; see `Client.get_item`.
@@ -44,7 +51,8 @@ class AsyncCollectionItems(ABC):
         """Iterates over all items that match, by id, a page at a time.
 
         Example:
-            >>> ids = [item.id async for item in client.list_items("photos")]
+            >>> [item.id async for item in client.list_items("photos", filter="year >= 2021")]
+            ['2024/cat.jpg', 'dog.jpg']
         """
         return self._pages(lambda token: collection_calls.list_items(collection, token, page_size, filter))
 
@@ -53,7 +61,7 @@ class AsyncCollectionItems(ABC):
 
         Example:
             >>> await client.count_items("photos", "year >= 2020")
-            870
+            3
         """
         return await self._run(collection_calls.count_items(collection, filter))
 
@@ -67,7 +75,7 @@ class AsyncCollectionItems(ABC):
         return await self._run(collection_calls.delete_items(collection, ids, filter))
 
     @abstractmethod
-    async def _run(self, plan: Plan[R]) -> R: ...
+    async def _run(self, plan: Plan[R], progress: ShowProgress | None = None) -> R: ...
 
     @abstractmethod
     def _pages(self, page: Callable[[str], Plan[tuple[list[R], str]]]) -> AsyncIterator[R]: ...

@@ -32,7 +32,8 @@ class AsyncCollectionOperations(ABC):
         """Creates a collection; see `Client.create_collection`.
 
         Example:
-            >>> await client.create_collection("photos")
+            >>> (await client.create_collection("holidays")).item_count
+            0
         """
         try:
             return await self._run(collection_calls.create_collection(collection, kind))
@@ -46,7 +47,7 @@ class AsyncCollectionOperations(ABC):
 
         Example:
             >>> (await client.get_collection("photos")).item_count
-            1200
+            4
         """
         return await self._run(collection_calls.get_collection(collection))
 
@@ -55,7 +56,7 @@ class AsyncCollectionOperations(ABC):
 
         Example:
             >>> [collection.id for collection in await client.list_collections()]
-            ['photos']
+            ['pets', 'photos']
         """
         return [each async for each in self._pages(collection_calls.list_collections)]
 
@@ -73,7 +74,8 @@ class AsyncCollectionOperations(ABC):
         """Merges what was written since the last merge; see `Client.merge_collection`.
 
         Example:
-            >>> await client.merge_collection("photos", kind="hnsw")
+            >>> (await client.merge_collection("photos", kind="hnsw")).indexes[0].pending_count
+            0
         """
         return await self._run(operation_calls.merge(collection, kind, wait=wait))
 
@@ -92,7 +94,8 @@ class AsyncCollectionOperations(ABC):
         """Writes a backup to the place the server keeps backups in; see `Client.backup_collection`.
 
         Example:
-            >>> await client.backup_collection("photos", "photos-before-cleaning")
+            >>> (await client.backup_collection("photos", "photos-before-cleaning")).item_count
+            4
         """
         made = [each async for each in self._stream(operation_calls.back_up(collection, backup), progress)]
         return cast("Backup", operation_calls.only(made, "backup"))
@@ -103,7 +106,9 @@ class AsyncCollectionOperations(ABC):
         """Makes a collection of a backup, once all of it is verified; see `Client.restore_collection`.
 
         Example:
-            >>> await client.restore_collection("photos-before-cleaning", collection="photos-old")
+            >>> backup = await client.backup_collection("photos", "photos-before-cleaning")
+            >>> (await client.restore_collection(backup.id, collection="photos-old")).item_count
+            4
         """
         stream = operation_calls.restore(backup, collection, replace=replace)
         made = [each async for each in self._stream(stream, progress)]
@@ -113,6 +118,7 @@ class AsyncCollectionOperations(ABC):
         """Complete backups by id: all, or those of one collection.
 
         Example:
+            >>> made = await client.backup_collection("photos", "photos-before-cleaning")
             >>> [backup.id for backup in await client.list_backups(collection="photos")]
             ['photos-before-cleaning']
         """
@@ -131,6 +137,7 @@ class AsyncCollectionOperations(ABC):
         Example:
             >>> async for group in client.find_duplicates("photos", threshold=0.98):
             ...     print(group.ids)
+            ('cat.jpg', '2024/cat.jpg')
         """
         stream = operation_calls.find_duplicates(collection, modality, threshold)
         return cast("AsyncIterator[DuplicateGroup]", self._stream(stream, progress))
@@ -145,7 +152,8 @@ class AsyncCollectionOperations(ABC):
         """Iterates over all items, by id, with their vectors; see `Client.export_items`.
 
         Example:
-            >>> ids = [each.item.id async for each in client.export_items("photos", vectors=[])]
+            >>> [each.item.id async for each in client.export_items("photos", filter='tag = "cat"', vectors=[])]
+            ['2024/cat.jpg', 'cat.jpg']
         """
         stream = operation_calls.export_items(collection, vectors, filter)
         return cast("AsyncIterator[ExportedItem]", self._stream(stream, None))
@@ -154,7 +162,11 @@ class AsyncCollectionOperations(ABC):
         """Removes a generation that is not active, and its vectors.
 
         Example:
-            >>> await client.drop_generation("photos", 1)
+            >>> try:
+            ...     await client.drop_generation("photos", 1)
+            ... except TwinlensError as error:
+            ...     print(error.code)
+            FAILED_PRECONDITION
         """
         return await self._run(operation_calls.drop_generation(collection, generation))
 
@@ -162,7 +174,8 @@ class AsyncCollectionOperations(ABC):
         """Indexes a path into metadata, so that filters on it read few items.
 
         Example:
-            >>> await client.create_metadata_index("photos", "camera.model")
+            >>> (await client.create_metadata_index("photos", "camera.model")).metadata_indexes
+            ('camera.model',)
         """
         return await self._run(operation_calls.create_metadata_index(collection, path))
 
@@ -170,7 +183,9 @@ class AsyncCollectionOperations(ABC):
         """Removes an index of a path into metadata; filters on it go on to work.
 
         Example:
-            >>> await client.delete_metadata_index("photos", "camera.model")
+            >>> made = await client.create_metadata_index("photos", "camera.model")
+            >>> (await client.delete_metadata_index("photos", "camera.model")).metadata_indexes
+            ()
         """
         return await self._run(operation_calls.delete_metadata_index(collection, path))
 

@@ -1,12 +1,13 @@
 """What each method of a client asks of a server and makes of the answers, written once for both clients.
 
-A plan is a generator: it yields calls, is sent their responses, and returns the method's result. `Client` carries the
-calls out on a blocking channel, `AsyncClient` on an asynchronous one; neither knows more about a method than its plan.
+A plan is a generator: it yields calls, is sent their responses, and returns the method's result. On the way it may ask
+for the server's limits and tell how far it is. `Client` carries the calls out on a blocking channel, `AsyncClient` on
+an asynchronous one; neither knows more about a method than its plan.
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, TypeVar
 
@@ -15,12 +16,13 @@ from google.protobuf.message import Message
 from numpy.typing import NDArray
 
 from twinlens.client import convert, types
+from twinlens.client.collection_types import OperationProgress
 from twinlens.client.errors import TwinlensError, invalid
-from twinlens.client.images import MAX_IMAGE_BYTES, read_image
+from twinlens.client.images import picture
+from twinlens.client.limits import AskLimits, Kind, ServerLimits, fitting, server_limits
 from twinlens.client.metadata import check_text
-from twinlens.client.prepared_examples import PreparedExamples
 from twinlens.client.split import split
-from twinlens.v1 import classification_pb2, embedding_pb2, model_pb2, search_pb2
+from twinlens.v1 import embedding_pb2, model_pb2, search_pb2
 
 R = TypeVar("R")
 T = TypeVar("T")
@@ -31,9 +33,8 @@ Service: TypeAlias = Literal["classification", "collection", "collection_operati
 MAX_INPUTS = 256
 MAX_QUERIES = 256
 MAX_HITS = 20_000  # of all queries of one call together
-MAX_SCORES = 500_000  # of all pictures of one call together
-MAX_ANSWERED_LABEL_BYTES = 32 * 1024 * 1024  # of all labels of one answer together
 MAX_BYTES = 16 * 1024 * 1024  # of one message of several inputs
+_HIT_BYTES = 512  # a hit with some metadata
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,29 +48,54 @@ class Call:
     long: bool = False
 
 
-Plan: TypeAlias = Generator[Call, Any, R]
+Plan: TypeAlias = Generator[Call | AskLimits | OperationProgress, Any, R]
+
+Picture: TypeAlias = bytes | types.ImageUrl | types.ItemError  # what travels of it
+
+# Asks a server for its model and its limits.
+LIMITS = Call("model", "GetModel", model_pb2.GetModelRequest())
+
+_INPUTS = Kind(lambda told: told.max_inputs, "INVALID_INPUT", lambda dimension: 4 * dimension)
 
 
 def embed_images(images: Iterable[types.ImageInput]) -> Plan[types.EmbedBatch]:
     """Embeds pictures, those that can be read."""
-    return _embed(_image_input(image) for image in several(images, "images"))
+    return _embed(embed_input(each) for each in pictures(images))
 
 
 def embed_texts(texts: Iterable[str]) -> Plan[types.EmbedBatch]:
     """Embeds texts."""
-    return _embed(_text_input(text) for text in several(texts, "texts"))
+    return _embed(text_input(text) for text in several(texts, "texts"))
 
 
-def _image_input(image: types.ImageInput) -> embedding_pb2.EmbedInput | types.ItemError:
-    data = read_image(image)
-    return data if isinstance(data, types.ItemError) else embedding_pb2.EmbedInput(image=data)
+def embed_items(items: Iterable[types.StoredItem]) -> Plan[types.EmbedBatch]:
+    """Looks up the vectors of stored items."""
+    return _embed(item_input(item) for item in several(items, "items"))
 
 
-def _text_input(text: str) -> embedding_pb2.EmbedInput | types.ItemError:
+def embed_input(found: Picture) -> embedding_pb2.EmbedInput | types.ItemError:
+    """The wire form of a picture to embed, or why it has none."""
+    if isinstance(found, types.ItemError):
+        return found
+    if isinstance(found, types.ImageUrl):
+        return embedding_pb2.EmbedInput(image_url=found.url)
+    return embedding_pb2.EmbedInput(image=found)
+
+
+def text_input(text: str) -> embedding_pb2.EmbedInput | types.ItemError:
+    """The wire form of a text to embed, or why it has none."""
     try:
         return embedding_pb2.EmbedInput(text=check_text(text, "the text"))
     except TwinlensError as error:
         return types.ItemError("INVALID_TEXT", error.message)
+
+
+def item_input(item: types.StoredItem) -> embedding_pb2.EmbedInput | types.ItemError:
+    """The wire form of an item whose vector is wanted, or why it has none."""
+    try:
+        return embedding_pb2.EmbedInput(item=convert.stored_item(item))
+    except TwinlensError as error:
+        return types.ItemError("INVALID_INPUT", error.message)
 
 
 def _embed(inputs: Iterable[embedding_pb2.EmbedInput | types.ItemError]) -> Plan[types.EmbedBatch]:
@@ -77,23 +103,24 @@ def _embed(inputs: Iterable[embedding_pb2.EmbedInput | types.ItemError]) -> Plan
     errors: dict[int, types.ItemError] = {}
     truncated: list[int] = []
     model: types.ModelInfo | None = None
-    for batch in split(inputs, wire_size, max_count=MAX_INPUTS, max_bytes=MAX_BYTES):
-        start = len(vectors)
-        vectors.extend([None] * len(batch))
-        sent = sendable(batch, errors, start)
-        if not sent:
-            continue
-        request = embedding_pb2.EmbedRequest(inputs=[wire for _, wire in sent])
-        response: embedding_pb2.EmbedResponse = yield Call("embedding", "Embed", request)
-        model = convert.model_info(response.model)
-        for (position, _), result in zip(sent, response.results, strict=True):
-            outcome = convert.embedding(result)
-            if isinstance(outcome, types.ItemError):
-                errors[position] = outcome
-            else:
-                vectors[position] = outcome
-            if result.truncated:
-                truncated.append(position)
+    for cut in split(inputs, wire_size, max_count=MAX_INPUTS, max_bytes=MAX_BYTES):
+        for batch in (yield from fitting(cut, wire_size, _INPUTS)):
+            start = len(vectors)
+            vectors.extend([None] * len(batch))
+            sent = sendable(batch, errors, start)
+            if not sent:
+                continue
+            request = embedding_pb2.EmbedRequest(inputs=[wire for _, wire in sent])
+            response: embedding_pb2.EmbedResponse = yield Call("embedding", "Embed", request)
+            model = convert.model_info(response.model)
+            for (position, _), result in zip(sent, response.results, strict=True):
+                outcome = convert.embedding(result)
+                if isinstance(outcome, types.ItemError):
+                    errors[position] = outcome
+                else:
+                    vectors[position] = outcome
+                if result.truncated:
+                    truncated.append(position)
     dimension = model.dimension if model else 0
     stacked = np.full((len(vectors), dimension), np.nan, dtype=np.float32)
     for position, row in enumerate(vectors):
@@ -116,27 +143,30 @@ def search_batch(
     if top_k < 1:
         raise invalid(f"top_k must be at least 1, not {top_k}")
     max_count = max(1, min(MAX_QUERIES, MAX_HITS // top_k))
+    setup = search_pb2.SearchRequest(
+        collection=check_text(collection, "the collection's id"),
+        modality=convert.modality(modality),
+        top_k=min(top_k, 2**31 - 1),
+        min_score=min_score,
+        exact=exact,
+        filter=check_text(filter, "the filter"),
+    )
+    kind = Kind(lambda told: told.max_queries, "INVALID_INPUT", lambda _: _HIT_BYTES * top_k, setup.ByteSize())
     results: list[types.QueryResult] = []
     wires = (_query(query) for query in several(queries, "queries"))
-    for batch in split(wires, wire_size, max_count=max_count, max_bytes=MAX_BYTES):
-        start = len(results)
-        errors: dict[int, types.ItemError] = {}
-        sent = sendable(batch, errors, start)
-        results.extend(types.QueryResult(hits=(), error=errors.get(start + i)) for i in range(len(batch)))
-        if not sent:
-            continue
-        request = search_pb2.SearchRequest(
-            collection=check_text(collection, "the collection's id"),
-            queries=[wire for _, wire in sent],
-            modality=convert.modality(modality),
-            top_k=min(top_k, 2**31 - 1),
-            min_score=min_score,
-            exact=exact,
-            filter=check_text(filter, "the filter"),
-        )
-        response: search_pb2.SearchResponse = yield Call("search", "Search", request)
-        for (position, _), result in zip(sent, response.results, strict=True):
-            results[position] = convert.query_result(result)
+    for cut in split(wires, wire_size, max_count=max_count, max_bytes=MAX_BYTES):
+        for batch in (yield from fitting(cut, wire_size, kind)):
+            start = len(results)
+            errors: dict[int, types.ItemError] = {}
+            sent = sendable(batch, errors, start)
+            results.extend(types.QueryResult(hits=(), error=errors.get(start + i)) for i in range(len(batch)))
+            if not sent:
+                continue
+            request = search_pb2.SearchRequest(queries=[wire for _, wire in sent])
+            request.MergeFrom(setup)
+            response: search_pb2.SearchResponse = yield Call("search", "Search", request)
+            for (position, _), result in zip(sent, response.results, strict=True):
+                results[position] = convert.query_result(result)
     return results
 
 
@@ -166,60 +196,6 @@ def search(
     return list(result.hits)
 
 
-def classify(
-    images: Iterable[types.ImageInput],
-    labels: Sequence[str],
-    *,
-    templates: Sequence[str] | None,
-    top_k: int,
-    multi_label: bool,
-    examples: PreparedExamples | None = None,
-) -> Plan[list[types.Classification]]:
-    """Labels pictures, those that can be read; by `examples` where these are given."""
-    if examples is None and (isinstance(labels, str) or not labels):
-        raise invalid("labels is a list of at least one text; or give examples")
-    count = len(labels) if examples is None else examples.labels
-    scores_each = min(top_k, count) if top_k > 0 else count
-    shown = () if examples is None else {example.label for example in examples.wire.examples}
-    sizes = (len(check_text(label, "a label").encode()) for label in shown or labels)
-    longest = sorted(sizes, reverse=True)[:scores_each]
-    max_labelled = MAX_ANSWERED_LABEL_BYTES // max(1, sum(longest))
-    max_count = max(1, min(MAX_INPUTS, MAX_SCORES // scores_each, max_labelled))
-    room = MAX_IMAGE_BYTES - (0 if examples is None else examples.size_bytes)
-    if room < MAX_BYTES:
-        raise invalid("the examples are too many to be sent with pictures: store them in a collection, and name it")
-    results: list[types.Classification] = []
-    inputs = (_fitting(read_image(image), room) for image in several(images, "images"))
-    for batch in split(inputs, wire_size, max_count=max_count, max_bytes=MAX_BYTES):
-        errors: dict[int, types.ItemError] = {}
-        start = len(results)
-        sent = sendable(batch, errors, start)
-        results += [types.Classification(scores=(), error=errors.get(start + i)) for i in range(len(batch))]
-        if not sent:
-            continue
-        request = classification_pb2.ClassifyRequest(
-            images=[data for _, data in sent],
-            labels=labels,
-            templates=[check_text(template, "a template") for template in templates or ()],
-            top_k=min(top_k, count),
-            multi_label=multi_label,
-            examples=None if examples is None else examples.wire,
-        )
-        response: classification_pb2.ClassifyResponse = yield Call("classification", "Classify", request)
-        if failures := response.examples.failures:
-            which = f"an example of label {failures[0].label!r}"
-            raise convert.error_of_examples(which, convert.error(failures[0].error), len(failures))
-        for (position, _), result in zip(sent, response.results, strict=True):
-            results[position] = convert.classification(result)
-    return results
-
-
-def _fitting(data: bytes | types.ItemError, room: int) -> bytes | types.ItemError:
-    if isinstance(data, types.ItemError) or len(data) <= room:
-        return data
-    return types.ItemError("INVALID_IMAGE", f"{len(data) / 2**20:.0f} MiB do not fit a message beside the examples")
-
-
 def list_models(page_token: str) -> Plan[tuple[list[types.Model], str]]:
     """One page of models and the token of the next."""
     response: model_pb2.ListModelsResponse = yield Call(
@@ -234,6 +210,22 @@ def get_model(name: str) -> Plan[types.Model]:
     return convert.model(response.model)
 
 
+def limits() -> Plan[ServerLimits]:
+    """Tells what the server takes at once."""
+    return server_limits((yield AskLimits()))
+
+
+def pictures(images: Iterable[types.ImageInput]) -> Iterator[Picture]:
+    """What travels of each picture, one after the other.
+
+    Raises:
+        TypeError: for a single picture.
+    """
+    if isinstance(images, np.ndarray) and images.dtype == np.uint8 and images.ndim < 4:
+        raise TypeError("images is a list, not a single picture: put it in brackets")
+    return map(picture, several(images, "images"))
+
+
 def several(values: Iterable[T], name: str) -> Iterable[T]:
     """The values; one text or one picture would be taken apart letter by letter, byte by byte.
 
@@ -245,11 +237,17 @@ def several(values: Iterable[T], name: str) -> Iterable[T]:
     return values
 
 
-def wire_size(wire: Message | bytes | types.ItemError) -> int:
+def wire_size(wire: Message | Picture) -> int:
     """How many bytes it takes in a message."""
-    if isinstance(wire, types.ItemError):
-        return 0
-    return len(wire) if isinstance(wire, bytes) else wire.ByteSize()
+    match wire:
+        case types.ItemError():
+            return 0
+        case bytes():
+            return len(wire)
+        case types.ImageUrl():
+            return len(wire.url.encode())
+        case _:
+            return wire.ByteSize()
 
 
 def sendable(

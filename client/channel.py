@@ -1,12 +1,15 @@
-"""How a channel to a server is set up: message sizes, keepalive, retries, deadlines."""
+"""How a channel to a server is set up: message sizes, keepalive, reconnecting, deadlines."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from typing import TypeAlias
 
+import grpc
+import grpc.aio
+
 from twinlens.client.errors import invalid
+from twinlens.client.tls import TlsFiles, credentials
 
 ChannelOptions: TypeAlias = "Sequence[tuple[str, str | int]]"
 
@@ -16,61 +19,45 @@ MAX_MESSAGE_BYTES = 64 * 1024 * 1024
 TIMEOUT_S = 60.0
 WRITE_TIMEOUT_S = 600.0
 
-# Calls that change nothing may be sent again; UpsertItems, CreateCollection and the deletions never are.
-_READS = (
-    ("twinlens.v1.EmbeddingService", "Embed"),
-    ("twinlens.v1.SearchService", "Search"),
-    ("twinlens.v1.ClassificationService", "Classify"),
-    ("twinlens.v1.CollectionService", "GetCollection"),
-    ("twinlens.v1.CollectionService", "ListCollections"),
-    ("twinlens.v1.CollectionService", "GetItem"),
-    ("twinlens.v1.CollectionService", "ListItems"),
-    ("twinlens.v1.CollectionService", "CountItems"),
-    ("twinlens.v1.CollectionOperationsService", "CheckCollection"),
-    ("twinlens.v1.CollectionOperationsService", "ListBackups"),
-    ("twinlens.v1.CollectionOperationsService", "FindDuplicates"),
-    ("twinlens.v1.CollectionOperationsService", "ExportItems"),
-    ("twinlens.v1.ModelService", "ListModels"),
-    ("twinlens.v1.ModelService", "GetModel"),
-)
 
-# gRPC draws each wait at random between 0.8 and 1.2 of the backoff, and obeys a server's `grpc-retry-pushback-ms`.
-_RETRY_POLICY = {
-    "maxAttempts": 4,  # about a second in all, so that a server that is not there is reported soon
-    "initialBackoff": "0.1s",
-    "maxBackoff": "2s",
-    "backoffMultiplier": 2.5,
-    "retryableStatusCodes": ["UNAVAILABLE", "RESOURCE_EXHAUSTED"],
-}
+def open_channel(target: str, tls: TlsFiles | None = None, options: ChannelOptions = ()) -> grpc.Channel:
+    """A blocking channel; it connects with the first call.
+
+    Raises:
+        TwinlensError: INVALID_ARGUMENT where a file of `tls` cannot be used.
+    """
+    if tls is None:
+        return grpc.insecure_channel(target, options=channel_options(target, options))
+    return grpc.secure_channel(target, credentials(tls), options=channel_options(target, [*tls.options(), *options]))
+
+
+def open_aio_channel(target: str, tls: TlsFiles | None = None, options: ChannelOptions = ()) -> grpc.aio.Channel:
+    """The same for the running event loop."""
+    if tls is None:
+        return grpc.aio.insecure_channel(target, options=channel_options(target, options))
+    chosen = channel_options(target, [*tls.options(), *options])
+    return grpc.aio.secure_channel(target, credentials(tls), options=chosen)
 
 
 def channel_options(target: str, extra: ChannelOptions = ()) -> list[tuple[str, str | int]]:
     """Channel options for a target; `extra` comes last and wins."""
-    config = {
-        "methodConfig": [
-            {
-                "name": [{"service": service, "method": method} for service, method in _READS],
-                "retryPolicy": _RETRY_POLICY,
-            }
-        ]
-    }
     options: list[tuple[str, str | int]] = [
         ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
         ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
-        # A bigger request than this buffer is never sent again; the default of 256 KiB is less than a photo.
-        ("grpc.per_rpc_retry_buffer_size", MAX_MESSAGE_BYTES),
+        # gRPC by itself sends again only what never reached a server; the rest is decided in `retries`, by what a
+        # server says and by whether the call changes anything. What a resolver may say about it is not for us.
         ("grpc.enable_retries", 1),
-        ("grpc.service_config", json.dumps(config)),
-        # A server that restarts is found again soon, and one that never answers is given up after 5 s a try.
+        ("grpc.service_config_disable_resolution", 1),
+        # A server that restarts is found again within a second, and one that never answers is given up after 5 s a try.
         ("grpc.initial_reconnect_backoff_ms", 200),
         ("grpc.min_reconnect_backoff_ms", 5_000),
-        ("grpc.max_reconnect_backoff_ms", 5_000),
+        ("grpc.max_reconnect_backoff_ms", 1_000),
         # Only while calls are running: servers end connections that ping more often or without a call.
         ("grpc.keepalive_time_ms", 60_000),
         ("grpc.keepalive_timeout_ms", 20_000),
         ("grpc.keepalive_permit_without_calls", 0),
     ]
-    if _is_local(target):
+    if is_local(target):
         options.append(("grpc.enable_http_proxy", 0))
     given = {name for name, _ in extra}
     return [option for option in options if option[0] not in given] + list(extra)
@@ -91,5 +78,6 @@ def check_target(target: str) -> str:
     return text
 
 
-def _is_local(target: str) -> bool:
+def is_local(target: str) -> bool:
+    """Whether what is sent to a target stays on this machine."""
     return target.startswith(("unix:", "localhost:", "127.", "[::1]:"))

@@ -2,106 +2,63 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Self, TypeVar
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
-import grpc
 import numpy as np
 from numpy.typing import NDArray
 
-from twinlens.client import calls, example_calls, operation_calls, types
-from twinlens.client.channel import (
-    TIMEOUT_S,
-    WRITE_TIMEOUT_S,
-    ChannelOptions,
-    channel_options,
-    check_target,
-)
+from twinlens.client import calls, classify_calls, example_calls, types
 from twinlens.client.collection_items import CollectionItems
 from twinlens.client.collection_operations import CollectionOperations
-from twinlens.client.collection_types import OperationProgress, ShowProgress
-from twinlens.client.errors import TwinlensError, from_status
+from twinlens.client.connection import Connection
+from twinlens.client.label_sets import LabelSets
+from twinlens.client.label_types import NoneOfThese
+from twinlens.client.limits import ServerLimits
 from twinlens.client.prepared_examples import PreparedExamples
 from twinlens.client.query import mix
-from twinlens.client.stubs import stubs
-
-R = TypeVar("R")
+from twinlens.client.streams import Streams
 
 
-class Client(CollectionItems, CollectionOperations):
-    """Talks to a twinlens server and waits for its answers. Safe to use from several threads.
+class Client(Connection, CollectionItems, CollectionOperations, LabelSets, Streams):
+    """Talks to a twinlens server and waits for its answers. Safe to use from several threads, which share a connection.
 
     Args:
         target: "HOST:PORT", or a gRPC name such as "unix:/path".
-        timeout_s: Deadline of each call in seconds; None waits for ever.
+        token: Shown with every call, where the server asks for one.
+        tls: The files to encrypt with; None: no encryption. `TlsFiles()` trusts the public authorities.
+        timeout_s: Deadline of each call in seconds, with all attempts at it; None waits for ever.
         write_timeout_s: Deadline of calls that store or delete, in seconds.
         wait_for_ready: Let calls wait, up to their deadline, for a server that is not there yet, instead of failing.
+        attempts: How often a call is made in all, 1: never again.
         options: Further gRPC channel options; they win over ours.
 
-    Calls that change nothing are tried again, up to four times in all with random waits between, where the server is
-    not there or says that it is overloaded. Batches of any size are cut to what a server takes; their order is kept.
+    Calls that change nothing are made again where the server is not there or is full, any other only where the server
+    was full and said when to come back; the waits between are random, and no shorter than the server asks for. Batches
+    of any size are cut to what the server takes; their order is kept.
 
     Raises:
         TwinlensError: from every method, where a call fails as a whole.
 
     Example:
         >>> with Client("127.0.0.1:50051") as client:
-        ...     for hit in client.search("photos", text="a cat on a sofa", top_k=5):
-        ...         print(hit.id, hit.score)
+        ...     for hit in client.search("photos", text="a cat on a sofa", top_k=2):
+        ...         print(hit.id)
+        cat.jpg
+        sofa.jpg
     """
-
-    def __init__(
-        self,
-        target: str,
-        *,
-        timeout_s: float | None = TIMEOUT_S,
-        write_timeout_s: float | None = WRITE_TIMEOUT_S,
-        wait_for_ready: bool = False,
-        options: ChannelOptions = (),
-    ) -> None:
-        self.target = check_target(target)
-        self._timeout_s = timeout_s
-        self._write_timeout_s = write_timeout_s
-        self._wait_for_ready = wait_for_ready
-        self._channel = grpc.insecure_channel(self.target, options=channel_options(self.target, options))
-        self._stubs = stubs(self._channel)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Closes the connection; calls still running fail.
-
-        Example:
-            >>> client = Client("127.0.0.1:50051")
-            >>> client.close()
-        """
-        self._channel.close()
-
-    def wait_ready(self, timeout_s: float = 10.0) -> None:
-        """Waits until the server takes connections.
-
-        Raises:
-            TwinlensError: UNAVAILABLE if it does not within `timeout_s` seconds.
-
-        Example:
-            >>> client.wait_ready(timeout_s=30)
-        """
-        try:
-            grpc.channel_ready_future(self._channel).result(timeout=timeout_s)
-        except grpc.FutureTimeoutError:
-            raise TwinlensError("UNAVAILABLE", f"no server answers at {self.target} within {timeout_s:g} s") from None
 
     def embed_images(self, images: Iterable[types.ImageInput]) -> types.EmbedBatch:
         """Embeds pictures. One that cannot be read fails alone.
 
+        Args:
+            images: Paths, encoded bytes, Pillow pictures, pixels (uint8 of shape (h, w), (h, w, 3) or (h, w, 4)), or
+                `ImageUrl`, which the server fetches.
+
         Example:
-            >>> batch = client.embed_images(["cat.jpg", Path("dog.png"), open("sofa.webp", "rb").read()])
+            >>> batch = client.embed_images(["cat.jpg", Path("dog.png"), Path("sofa.webp").read_bytes()])
             >>> batch.vectors.shape
-            (3, 512)
+            (3, 384)
         """
         return self._run(calls.embed_images(images))
 
@@ -113,6 +70,16 @@ class Client(CollectionItems, CollectionOperations):
             {1: ItemError(reason='INVALID_TEXT', message='the text is empty')}
         """
         return self._run(calls.embed_texts(texts))
+
+    def embed_items(self, items: Iterable[types.StoredItem]) -> types.EmbedBatch:
+        """Looks up the vectors of stored items. One that is not there fails alone.
+
+        Example:
+            >>> batch = client.embed_items([StoredItem("photos", "cat.jpg"), StoredItem("photos", "nobody.jpg")])
+            >>> batch.vectors.shape, batch.errors[1].reason
+            ((2, 384), 'NOT_FOUND')
+        """
+        return self._run(calls.embed_items(items))
 
     def search(
         self,
@@ -134,7 +101,7 @@ class Client(CollectionItems, CollectionOperations):
         Args:
             collection: The collection's id.
             text: What to look for, in words.
-            image: What to look for, as a picture: path, encoded bytes or a Pillow picture.
+            image: What to look for, as a picture; see `embed_images`.
             vector: What to look for, as a vector of the collection's space, shape (d,).
             item: The id of an item to find similar ones of; it is a hit itself.
             parts: Parts with weights of their own; negative weights push away.
@@ -145,9 +112,12 @@ class Client(CollectionItems, CollectionOperations):
             filter: Find only items that match, such as 'tag = "cat" AND year >= 2020'; empty: all.
 
         Example:
-            >>> client.search("photos", text="a cat", top_k=3)
-            >>> client.search("photos", text="a cat", filter='place.country = "PT" AND NOT tags:"indoors"')
-            >>> client.search("photos", parts=[Part(image="dog.jpg"), Part(text="snow", weight=-0.5)])
+            >>> [hit.id for hit in client.search("photos", text="a cat", top_k=2)]
+            ['cat.jpg', '2024/cat.jpg']
+            >>> [hit.id for hit in client.search("photos", text="a cat", filter='tag = "dog" OR year > 2023')]
+            ['2024/cat.jpg', 'dog.jpg']
+            >>> client.search("photos", parts=[Part(image="dog.png"), Part(text="snow", weight=-0.5)])[0].id
+            'dog.jpg'
         """
         query = mix(text=text, image=image, vector=vector, item=item, parts=parts)
         plan = calls.search(
@@ -170,7 +140,7 @@ class Client(CollectionItems, CollectionOperations):
 
         Args:
             collection: The collection's id.
-            queries: Texts, parts, or lists of parts to be mixed.
+            queries: Texts, parts, lists of parts to be mixed, or vectors; an array of shape (n, d) is n vectors.
             modality: As for `search`.
             top_k: As for `search`.
             min_score: As for `search`.
@@ -180,6 +150,11 @@ class Client(CollectionItems, CollectionOperations):
         Example:
             >>> for result in client.search_batch("photos", ["a cat", Part(item="dog.jpg")], top_k=1):
             ...     print(result.error or result.hits[0].id)
+            cat.jpg
+            dog.jpg
+            >>> vectors = client.embed_texts(["a sofa", "a dog"]).vectors
+            >>> [result.hits[0].id for result in client.search_batch("photos", vectors, top_k=1)]
+            ['sofa.jpg', 'dog.jpg']
         """
         plan = calls.search_batch(
             collection, queries, modality=modality, top_k=top_k, min_score=min_score, exact=exact, filter=filter
@@ -192,29 +167,46 @@ class Client(CollectionItems, CollectionOperations):
         labels: Sequence[str] = (),
         *,
         examples: example_calls.ExampleInput | None = None,
+        label_set: str = "",
         templates: Sequence[str] | None = None,
         top_k: int = 0,
         multi_label: bool = False,
+        none_of_these: NoneOfThese | None = None,
     ) -> list[types.Classification]:
         """Labels pictures by text alone (zero-shot), or by examples. A picture that cannot be read fails alone.
 
         Args:
-            images: Paths, encoded bytes or Pillow pictures.
-            labels: 1 to 10,000 distinct labels; none where there are examples, which bring theirs.
+            images: As for `embed_images`.
+            labels: 1 to 10,000 distinct labels; none where there are examples or a label set, which bring theirs.
             examples: Pictures of each label, `Examples`, or what `prepare_examples` made of them. Unless prepared, one
                 that cannot be used is an error that names it.
+            label_set: What `put_label_set` kept under this name; it brings all but `top_k`.
             templates: Prompts around a label, the first "{}" stands for it; default: "a photo of a {}.".
             top_k: How many labels a picture, best first; 0 means all.
             multi_label: Judge each label on its own instead of against the others.
+            none_of_these: When no label fits; `Classification.none_of_these` then says so.
 
         Example:
             >>> (result,) = client.classify(["cat.jpg"], ["cat", "dog"])
             >>> result.scores[0].label
             'cat'
-            >>> client.classify(["cat.jpg"], examples={"cat": ["tom.jpg", "kit.jpg"], "dog": ["rex.jpg"]})
+            >>> by = {"cat": ["tom.jpg", "kit.jpg"], "dog": ["rex.jpg"]}
+            >>> [result.scores[0].label for result in client.classify(["cat.jpg", "dog.png"], examples=by)]
+            ['cat', 'dog']
         """
         return self._run(
-            example_calls.classify(images, labels, examples, templates=templates, top_k=top_k, multi_label=multi_label)
+            classify_calls.classify(
+                images,
+                classify_calls.setup(
+                    labels,
+                    examples,
+                    label_set=label_set,
+                    templates=templates,
+                    top_k=top_k,
+                    multi_label=multi_label,
+                    none_of_these=none_of_these,
+                ),
+            )
         )
 
     def prepare_examples(self, examples: types.Examples | Mapping[str, Iterable[types.ImageInput]]) -> PreparedExamples:
@@ -227,7 +219,8 @@ class Client(CollectionItems, CollectionOperations):
             >>> prepared = client.prepare_examples({"cat": ["tom.jpg", "broken.jpg"], "dog": ["rex.jpg"]})
             >>> [error.message for error in prepared.errors]
             ['this is not a picture in a format we know']
-            >>> client.classify(["cat.jpg"], examples=prepared)
+            >>> client.classify(["cat.jpg"], examples=prepared)[0].scores[0].label
+            'cat'
         """
         return self._run(example_calls.prepare(examples))
 
@@ -249,45 +242,11 @@ class Client(CollectionItems, CollectionOperations):
         """
         return self._run(calls.get_model(name))
 
-    def _pages(self, page: Callable[[str], calls.Plan[tuple[list[R], str]]]) -> Iterator[R]:
-        token = ""
-        while True:
-            values, token = self._run(page(token))
-            yield from values
-            if not token:
-                return
+    def limits(self) -> ServerLimits:
+        """What the server takes at once; batches are cut to it without being asked.
 
-    def _run(self, plan: calls.Plan[R]) -> R:
-        response: Any = None
-        while True:
-            try:
-                call = plan.send(response)
-            except StopIteration as stop:
-                result: R = stop.value
-                return result
-            response = self._answer(call)
-
-    def _stream(self, stream: operation_calls.Stream, progress: ShowProgress | None) -> Iterator[object]:
-        answer = self._answer(stream.call)
-        try:
-            for message in answer:
-                for value in stream.read(message):
-                    if not isinstance(value, OperationProgress):
-                        yield value
-                    elif progress is not None:
-                        progress(value)
-        except grpc.RpcError as error:
-            raise from_status(error.code(), error.details(), self.target, None) from None
-        finally:
-            answer.cancel()
-
-    def _answer(self, call: calls.Call) -> Any:
-        method = getattr(self._stubs[call.service], call.method)
-        request = iter(call.request) if isinstance(call.request, tuple) else call.request
-        timeout_s = None if call.long else self._write_timeout_s if call.writes else self._timeout_s
-        try:
-            return method(request, timeout=timeout_s, wait_for_ready=self._wait_for_ready)
-        except grpc.RpcError as error:  # raised errors are calls too, with a code and details
-            raise from_status(error.code(), error.details(), self.target, timeout_s) from None
-        except ValueError:  # what grpc raises on a closed channel
-            raise TwinlensError("CANCELLED", "the client is closed") from None
+        Example:
+            >>> client.limits().max_inputs
+            1024
+        """
+        return self._run(calls.limits())

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence, Sized
 
 from google.protobuf.message import Message
 
 from twinlens.client import convert, convert_collection, types
 from twinlens.client.calls import MAX_BYTES, Call, Plan, sendable, several, wire_size
-from twinlens.client.collection_types import Collection
+from twinlens.client.collection_types import Collection, OperationProgress
 from twinlens.client.errors import invalid
+from twinlens.client.limits import SURE_BYTES, Kind, fitting
 from twinlens.client.metadata import check_text
 from twinlens.client.split import split
 from twinlens.v1 import collection_pb2
@@ -19,6 +20,9 @@ MAX_DELETED = 10_000
 MAX_MESSAGE_ITEMS = 256
 MAX_STREAM_ITEMS = 512  # of one upsert; each is acknowledged, durably, before the next begins
 MAX_STREAM_BYTES = 48 * 1024 * 1024
+
+# Items are not counted against what a server works on at a time: they wait for their turn.
+_ITEMS = Kind(lambda _: 0, "INVALID_INPUT")
 
 
 def create_collection(collection: str, kind: str | None) -> Plan[Collection]:
@@ -51,21 +55,23 @@ def delete_collection(collection: str) -> Plan[None]:
 
 
 def upsert(collection: str, items: Iterable[types.NewItem], space_id: str) -> Plan[types.UpsertReport]:
-    """Stores items, one stream after the other."""
+    """Stores items, one stream after the other; tells after each how many were given and dealt with."""
     check_text(collection, "the collection's id")
+    total = len(items) if isinstance(items, Sized) else 0
     stored = truncated = start = 0
     failures: list[types.UpsertFailure] = []
     model: types.ModelInfo | None = None
     pairs = ((item.id, convert.new_item(item)) for item in items)
     for batch in split(pairs, lambda pair: wire_size(pair[1]), max_count=MAX_STREAM_ITEMS, max_bytes=MAX_STREAM_BYTES):
         errors: dict[int, types.ItemError] = {}
-        sent = sendable([wire for _, wire in batch], errors, start)
+        pieces = yield from fitting([wire for _, wire in batch], wire_size, _ITEMS)
+        sent = sendable([wire for piece in pieces for wire in piece], errors, start)
         here = [
             types.UpsertFailure(position, batch[position - start][0], why.reason, why.message)
             for position, why in errors.items()
         ]
         if sent:
-            messages = _upsert_messages(collection, [wire for _, wire in sent], space_id)
+            messages = tuple(message for piece in pieces for message in _messages(collection, piece, space_id))
             response: collection_pb2.UpsertItemsResponse = yield Call("collection", "UpsertItems", messages, True)
             model = convert.model_info(response.model)
             stored += response.stored_count
@@ -73,14 +79,16 @@ def upsert(collection: str, items: Iterable[types.NewItem], space_id: str) -> Pl
             here += [convert.upsert_failure(each, *sent[each.position]) for each in response.failures]
         failures += sorted(here, key=lambda failure: failure.position)
         start += len(batch)
+        yield OperationProgress("stored", start, total)
     return types.UpsertReport(stored=stored, failures=tuple(failures), truncated=truncated, model=model)
 
 
-def _upsert_messages(collection: str, items: list[collection_pb2.NewItem], space_id: str) -> tuple[Message, ...]:
-    batches = split(items, wire_size, max_count=MAX_MESSAGE_ITEMS, max_bytes=MAX_BYTES)
-    return tuple(
-        collection_pb2.UpsertItemsRequest(collection=collection, items=batch, space_id=space_id) for batch in batches
-    )
+def _messages(
+    collection: str, piece: Sequence[collection_pb2.NewItem | types.ItemError], space_id: str
+) -> Iterator[Message]:
+    items = [each for each in piece if not isinstance(each, types.ItemError)]
+    for batch in split(items, wire_size, max_count=MAX_MESSAGE_ITEMS, max_bytes=MAX_BYTES):
+        yield collection_pb2.UpsertItemsRequest(collection=collection, items=batch, space_id=space_id)
 
 
 def get_item(collection: str, item_id: str, *, include_image: bool) -> Plan[types.Item]:
@@ -131,8 +139,12 @@ def delete_items(collection: str, ids: Iterable[str], filter: str = "") -> Plan[
         return answer.deleted_count
     deleted = 0
     checked = (check_text(each, "an item's id") for each in several(ids, "ids"))
-    for batch in split(checked, len, max_count=MAX_DELETED, max_bytes=MAX_BYTES):  # up to 4 bytes a character
+    for batch in split(checked, _id_bytes, max_count=MAX_DELETED, max_bytes=SURE_BYTES):
         request = collection_pb2.DeleteItemsRequest(collection=collection, ids=batch)
         response: collection_pb2.DeleteItemsResponse = yield Call("collection", "DeleteItems", request, True)
         deleted += response.deleted_count
     return deleted
+
+
+def _id_bytes(item_id: str) -> int:
+    return len(item_id.encode()) + 4

@@ -44,7 +44,7 @@ class CollectionOperations(ABC):
             TwinlensError: ALREADY_EXISTS if there is one of that id and `exist_ok` is False.
 
         Example:
-            >>> client.create_collection("photos").item_count
+            >>> client.create_collection("holidays").item_count
             0
         """
         try:
@@ -62,7 +62,7 @@ class CollectionOperations(ABC):
 
         Example:
             >>> client.get_collection("photos").item_count
-            1200
+            4
         """
         return self._run(collection_calls.get_collection(collection))
 
@@ -71,7 +71,7 @@ class CollectionOperations(ABC):
 
         Example:
             >>> [collection.id for collection in client.list_collections()]
-            ['photos']
+            ['pets', 'photos']
         """
         return list(self._pages(collection_calls.list_collections))
 
@@ -80,6 +80,8 @@ class CollectionOperations(ABC):
 
         Example:
             >>> client.delete_collection("photos")
+            >>> [collection.id for collection in client.list_collections()]
+            ['pets']
         """
         self._run(collection_calls.delete_collection(collection))
 
@@ -120,7 +122,7 @@ class CollectionOperations(ABC):
 
         Example:
             >>> client.backup_collection("photos", "photos-before-cleaning").item_count
-            1200
+            4
         """
         made = list(self._stream(operation_calls.back_up(collection, backup), progress))
         return cast("Backup", operation_calls.only(made, "backup"))
@@ -140,8 +142,9 @@ class CollectionOperations(ABC):
             TwinlensError: ALREADY_EXISTS if there is a collection of that id and `replace` is False.
 
         Example:
+            >>> backup = client.backup_collection("photos", "photos-before-cleaning")
             >>> client.restore_collection("photos-before-cleaning", collection="photos-old").item_count
-            1200
+            4
         """
         made = list(self._stream(operation_calls.restore(backup, collection, replace=replace), progress))
         return cast("Collection", operation_calls.only(made, "collection"))
@@ -150,6 +153,7 @@ class CollectionOperations(ABC):
         """Complete backups by id: all, or those of one collection.
 
         Example:
+            >>> made = client.backup_collection("photos", "photos-before-cleaning")
             >>> [backup.id for backup in client.list_backups(collection="photos")]
             ['photos-before-cleaning']
         """
@@ -174,6 +178,7 @@ class CollectionOperations(ABC):
         Example:
             >>> for group in client.find_duplicates("photos", threshold=0.98):
             ...     print(group.ids)
+            ('cat.jpg', '2024/cat.jpg')
         """
         stream = operation_calls.find_duplicates(collection, modality, threshold)
         return cast("Iterator[DuplicateGroup]", self._stream(stream, progress))
@@ -193,7 +198,10 @@ class CollectionOperations(ABC):
             vectors: Whose vectors to bring along.
 
         Example:
-            >>> {each.item.id: each.image_vector for each in client.export_items("photos", vectors=["image"])}
+            >>> for each in client.export_items("photos", filter='tag = "cat"', vectors=["image"]):
+            ...     print(each.item.id, each.image_vector.shape)
+            2024/cat.jpg (384,)
+            cat.jpg (384,)
         """
         return cast(
             "Iterator[ExportedItem]", self._stream(operation_calls.export_items(collection, vectors, filter), None)
@@ -203,8 +211,13 @@ class CollectionOperations(ABC):
         """Removes a generation that is not active, and its vectors; `Collection.generations` lists them.
 
         Example:
-            >>> [each.number for each in client.drop_generation("photos", 1).generations]
-            [2]
+            >>> [each.number for each in client.get_collection("photos").generations if not each.active]
+            []
+            >>> try:
+            ...     client.drop_generation("photos", 1)
+            ... except TwinlensError as error:
+            ...     print(error.code)
+            FAILED_PRECONDITION
         """
         return self._run(operation_calls.drop_generation(collection, generation))
 
@@ -221,6 +234,7 @@ class CollectionOperations(ABC):
         """Removes an index of a path into metadata; filters on it go on to work.
 
         Example:
+            >>> made = client.create_metadata_index("photos", "camera.model")
             >>> client.delete_metadata_index("photos", "camera.model").metadata_indexes
             ()
         """

@@ -10,6 +10,7 @@ from typing import Protocol
 
 import typer
 
+from twinlens.client.access import access, current_options
 from twinlens.client.channel import TIMEOUT_S
 from twinlens.client.client import Client
 from twinlens.client.errors import TwinlensError
@@ -54,6 +55,8 @@ def connect(
 ) -> Iterator[Client]:
     """A client of the server that the options name: `--server`, else `--local`/`--bundle`, else TWINLENS_SERVER.
 
+    A server at an address is shown the token and the certificate of the command's options and of the environment.
+
     Args:
         server: HOST:PORT of a running server.
         local: A data folder to serve from this process while the block lasts.
@@ -76,15 +79,21 @@ def connect(
         raise typer.BadParameter(
             "--to and --from go with --local: a server has its own place for backups (`backups`, TWINLENS_BACKUPS)"
         )
+    options = current_options.get()
     if local is None and bundle is None:
         target = server if server is not None else os.environ.get(SERVER_VARIABLE)
         if not target:
             raise typer.BadParameter(
                 f"no server named: give --server HOST:PORT or --local DIR, or set {SERVER_VARIABLE}"
             )
-        with Client(target, timeout_s=timeout_s) as client:
+        shown = access(options)
+        with Client(target, token=shown.token, tls=shown.tls, timeout_s=timeout_s) as client:
             yield client
         return
+    if options.given:
+        raise typer.BadParameter(
+            "--token-file and --tls… go with --server: what --local starts is reached by no one else"
+        )
     if local is None and not alone:
         raise typer.BadParameter("--bundle goes with --local DIR, the folder that keeps the collections")
     if local is not None and not create and not Path(local).is_dir():

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from twinlens.client import types
 from twinlens.client.errors import TwinlensError, invalid
-from twinlens.client.images import read_image
+from twinlens.client.images import picture
 from twinlens.client.metadata import check_text, from_struct, to_struct
 from twinlens.v1 import classification_pb2, collection_pb2, content_pb2, embedding_pb2, model_pb2, search_pb2
 
@@ -68,6 +68,8 @@ def query(given: types.QueryInput) -> search_pb2.Query:
         parts = [types.Part(text=given)]
     elif isinstance(given, types.Part):
         parts = [given]
+    elif isinstance(given, np.ndarray):
+        parts = [types.Part(vector=given)]
     else:
         parts = given
     if not parts:
@@ -87,10 +89,13 @@ def _part(part: types.Part) -> search_pb2.QueryPart:
             raise invalid("an empty query: the text has no characters")
         wire.text = check_text(part.text, "the query")
     elif part.image is not None:
-        data = read_image(part.image)
-        if isinstance(data, types.ItemError):
-            raise invalid(data.message)
-        wire.image = data
+        found = picture(part.image)
+        if isinstance(found, types.ItemError):
+            raise invalid(found.message)
+        if isinstance(found, types.ImageUrl):
+            wire.image_url = found.url
+        else:
+            wire.image = found
     elif part.vector is not None:
         wire.vector.CopyFrom(vector(part.vector))
     elif part.item is not None:
@@ -102,24 +107,35 @@ def _part(part: types.Part) -> search_pb2.QueryPart:
 
 def new_item(item: types.NewItem) -> collection_pb2.NewItem | types.ItemError:
     """The wire form of an item to store, or why it has none; one bad item never fails the others."""
-    image = b""
-    if item.image is not None:
-        data = read_image(item.image)
-        if isinstance(data, types.ItemError):
-            return data
-        image = data
+    found = b"" if item.image is None else picture(item.image)
+    if isinstance(found, types.ItemError):
+        return found
     try:
         return collection_pb2.NewItem(
             id=check_text(item.id, "the id"),
             uri=check_text(item.uri, "the uri"),
             caption=check_text(item.caption, "the caption"),
             metadata=to_struct(item.metadata),
-            image=image,
+            image=found if isinstance(found, bytes) else b"",
+            image_url=found.url if isinstance(found, types.ImageUrl) else "",
             image_vector=None if item.image_vector is None else vector(item.image_vector),
             text_vector=None if item.text_vector is None else vector(item.text_vector),
         )
     except TwinlensError as error:
         return types.ItemError("INVALID_INPUT", error.message)
+
+
+def stored_item(given: types.StoredItem) -> embedding_pb2.StoredItem:
+    """The wire form of an item whose vector is wanted.
+
+    Raises:
+        TwinlensError: INVALID_ARGUMENT where its ids cannot travel, or the modality is none.
+    """
+    return embedding_pb2.StoredItem(
+        collection=check_text(given.collection, "the collection's id"),
+        id=check_text(given.id, "the item's id"),
+        modality=content_pb2.MODALITY_UNSPECIFIED if given.modality is None else modality(given.modality),
+    )
 
 
 def error(wire: content_pb2.ItemError) -> types.ItemError:
@@ -188,7 +204,12 @@ def classification(wire: classification_pb2.ClassifyResult) -> types.Classificat
     if wire.HasField("error"):
         return types.Classification(scores=(), error=error(wire.error))
     scores = tuple(types.LabelScore(each.label, each.cosine, each.probability, each.truncated) for each in wire.scores)
-    return types.Classification(scores=scores)
+    return types.Classification(
+        scores=scores,
+        none_of_these=wire.none_of_these,
+        background_cosine=wire.background_cosine if wire.HasField("background_cosine") else None,
+        background_probability=wire.background_probability if wire.HasField("background_probability") else None,
+    )
 
 
 def item(wire: collection_pb2.Item, image: bytes | None = None) -> types.Item:

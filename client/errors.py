@@ -2,7 +2,25 @@
 
 from __future__ import annotations
 
+import math
+
 import grpc
+
+from twinlens.client.retries import Trailing, asked_wait_s
+
+_REQUEST_ID = "x-request-id"
+
+# What a failed handshake comes down to: part of what is written in gRPC's own text, and what to say and do.
+_HANDSHAKES = (
+    (
+        "CERTIFICATE_VERIFY_FAILED",
+        "its certificate is not signed by an authority that is trusted here; --tls-ca, or `tls`",
+    ),
+    ("is not in peer certificate", "its certificate is for another name; --tls-name, or `tls`, says for which"),
+    ("Hostname Verification", "its certificate is for another name; --tls-name, or `tls`, says for which"),
+    ("WRONG_VERSION_NUMBER", "it does not speak TLS; leave out --tls…, or `tls`"),
+    ("CERTIFICATE_REQUIRED", "it asks for a client's certificate; --tls-cert and --tls-key, or `tls`"),
+)
 
 
 class TwinlensError(Exception):
@@ -11,6 +29,8 @@ class TwinlensError(Exception):
     Attributes:
         code: The gRPC status by name: "NOT_FOUND", "INVALID_ARGUMENT", "UNAVAILABLE", …
         message: What is wrong and, where it helps, what to do.
+        request_id: What the server's log has the call under; empty where no server answered.
+        retry_after_s: When the server asks to come back, in seconds; None where it does not say.
 
     Example:
         >>> try:
@@ -20,9 +40,11 @@ class TwinlensError(Exception):
         NOT_FOUND
     """
 
-    def __init__(self, code: str, message: str) -> None:
+    def __init__(self, code: str, message: str, *, request_id: str = "", retry_after_s: float | None = None) -> None:
         self.code = code
         self.message = " ".join(message.split()) or code
+        self.request_id = request_id
+        self.retry_after_s = retry_after_s
         super().__init__(code, self.message)  # both, so that it can be pickled
 
     def __str__(self) -> str:
@@ -34,23 +56,47 @@ def invalid(message: str) -> TwinlensError:
     return TwinlensError("INVALID_ARGUMENT", message)
 
 
-def from_status(code: grpc.StatusCode, details: str | None, target: str, timeout_s: float | None) -> TwinlensError:
+def closed() -> TwinlensError:
+    """The error of a call on a client that is closed."""
+    return TwinlensError("CANCELLED", "the client is closed")
+
+
+def from_call(error: grpc.RpcError, target: str, timeout_s: float | None) -> TwinlensError:
     """What a failed call means to the caller.
 
     Args:
-        code: The status of the call.
-        details: The text that came with it.
+        error: What gRPC raised.
         target: The server that was called.
         timeout_s: The deadline of the call in seconds, None where there was none.
     """
-    text = " ".join((details or "").split())
-    if code is grpc.StatusCode.UNAVAILABLE:
-        # gRPC's own text lists every address and repeats itself; its last part says why.
-        for before_the_reason in ("last error: ", "remote host: ", "connect: "):
-            text = text.rsplit(before_the_reason, 1)[-1]
-        return TwinlensError(code.name, f"no server answers at {target} ({text.rstrip('.') or 'no reason given'})")
+    trailing = tuple(error.trailing_metadata() or ())
+    request_id = _request_id(trailing)
+    code = error.code()
+    text = _text(code, " ".join((error.details() or "").split()), target, timeout_s, answered=bool(request_id))
+    asked_s = asked_wait_s(trailing)
+    retry_after_s = None if asked_s is None or math.isinf(asked_s) else asked_s
+    return TwinlensError(code.name, text, request_id=request_id, retry_after_s=retry_after_s)
+
+
+def _text(code: grpc.StatusCode, text: str, target: str, timeout_s: float | None, *, answered: bool) -> str:
+    if code is grpc.StatusCode.UNAVAILABLE and not answered:
+        return f"no server answers at {target} ({_why_not(text)})"
     if code is grpc.StatusCode.DEADLINE_EXCEEDED and timeout_s is not None:
-        return TwinlensError(code.name, f"{target} did not answer within {timeout_s:g} s")
-    if code is grpc.StatusCode.UNIMPLEMENTED:
-        return TwinlensError(code.name, f"the server at {target} does not offer this: {text or 'unknown method'}")
-    return TwinlensError(code.name, text or f"the call failed with {code.name}")
+        return f"{target} did not answer within {timeout_s:g} s"
+    if code is grpc.StatusCode.UNIMPLEMENTED and not answered:
+        return f"the server at {target} does not offer this: {text or 'unknown method'}"
+    return text or f"the call failed with {code.name}"
+
+
+def _why_not(text: str) -> str:
+    for found, meaning in _HANDSHAKES:
+        if found in text:
+            return meaning
+    # gRPC's own text lists every address and repeats itself; its last part says why.
+    for before_the_reason in ("last error: ", "remote host: ", "connect: "):
+        text = text.rsplit(before_the_reason, 1)[-1]
+    return text.rstrip(".") or "no reason given"
+
+
+def _request_id(trailing: Trailing) -> str:
+    return next((value for key, value in trailing or () if key == _REQUEST_ID and isinstance(value, str)), "")

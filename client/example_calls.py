@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
+from collections.abc import Iterable, Iterator, Mapping, Sized
 from typing import TypeAlias, get_args
 
 from twinlens.client import calls, types
@@ -55,35 +55,16 @@ def prepare(given: types.Examples | Mapping[str, Iterable[types.ImageInput]]) ->
     return PreparedExamples(tuple(errors), len(wire.examples), labels, wire.ByteSize(), wire)
 
 
-def classify(
-    images: Iterable[types.ImageInput],
-    labels: Sequence[str],
-    examples: ExampleInput | None,
-    *,
-    templates: Sequence[str] | None,
-    top_k: int,
-    multi_label: bool,
-) -> calls.Plan[list[types.Classification]]:
-    """Labels pictures by words or by examples. Of examples that are not prepared, all must be usable."""
-    if examples is None:
-        return (yield from calls.classify(images, labels, templates=templates, top_k=top_k, multi_label=multi_label))
-    if labels:
-        raise invalid("give labels or examples, not both: examples bring their labels")
-    prepared = examples if isinstance(examples, PreparedExamples) else (yield from prepare(examples))
-    if prepared.errors and prepared is not examples:
+def usable(examples: ExampleInput) -> calls.Plan[PreparedExamples]:
+    """Examples that are prepared; of those that were not yet, all must be usable."""
+    if isinstance(examples, PreparedExamples):
+        return examples
+    prepared = yield from prepare(examples)
+    if prepared.errors:
         first = prepared.errors[0]
         which = f"example {first.position} of label {first.label!r}"
         raise error_of_examples(which, types.ItemError(first.reason, first.message), len(prepared.errors))
-    return (
-        yield from calls.classify(
-            images,
-            (),
-            templates=templates,
-            top_k=top_k,
-            multi_label=multi_label,
-            examples=prepared,
-        )
-    )
+    return prepared
 
 
 def _options(examples: types.Examples) -> pb.ExampleSet:

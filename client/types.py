@@ -16,13 +16,46 @@ if TYPE_CHECKING:
 
 Modality: TypeAlias = Literal["image", "text"]
 
-# A path, encoded bytes (JPEG, PNG, …), or a Pillow picture.
-ImageInput: TypeAlias = "str | os.PathLike[str] | bytes | Image"
+# A path, encoded bytes (JPEG, PNG, …), a Pillow picture, pixels of shape (h, w), (h, w, 3) or (h, w, 4), or an address
+# that the server fetches from.
+ImageInput: TypeAlias = "str | os.PathLike[str] | bytes | Image | NDArray[np.uint8] | ImageUrl"
 
 ExampleRule: TypeAlias = Literal["prototype", "knn"]
 
-# One part, several parts to be mixed, or a text.
-QueryInput: TypeAlias = "Part | Sequence[Part] | str"
+# One part, several parts to be mixed, a text, or a vector of shape (d,).
+QueryInput: TypeAlias = "Part | Sequence[Part] | str | NDArray[np.floating[Any]]"
+
+
+@dataclass(frozen=True, slots=True)
+class ImageUrl:
+    """A picture by its address, which the server fetches, where it is set to fetch from that host.
+
+    Example:
+        >>> batch = client.embed_images(["cat.jpg", ImageUrl("https://images.example.com/dog.jpg")])
+        >>> batch.errors[1].reason  # this server fetches nothing
+        'NOT_FETCHED'
+    """
+
+    url: str
+
+
+@dataclass(frozen=True, slots=True)
+class StoredItem:
+    """An item of a collection, whose vector is wanted.
+
+    Attributes:
+        collection: The collection's id.
+        id: The item's id.
+        modality: Which of its vectors; None: the picture's, or the caption's where there is no picture.
+
+    Example:
+        >>> client.embed_items([StoredItem("photos", "cat.jpg")]).vectors.shape
+        (1, 384)
+    """
+
+    collection: str
+    id: str
+    modality: Modality | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +118,7 @@ class Part:
 
     Attributes:
         text: A text.
-        image: A picture: path, encoded bytes, or a Pillow picture.
+        image: A picture, as `embed_images` takes it.
         vector: A vector of the collection's space, shape (d,); need not have unit length.
         item: The id of an item of the collection.
         weight: Its share; negative pushes away.
@@ -138,10 +171,21 @@ class LabelScore:
 
 @dataclass(frozen=True, slots=True)
 class Classification:
-    """Labels of one picture, best first; `error` is set and `scores` empty where it failed."""
+    """Labels of one picture, best first; `error` is set and `scores` empty where it failed.
+
+    Attributes:
+        scores: The best labels.
+        error: Why it failed.
+        none_of_these: No label fits, by what was said of that; the scores are told all the same.
+        background_cosine: With background prompts: the highest cosine of one of them.
+        background_probability: With background prompts that compete with the labels: that of all of them together.
+    """
 
     scores: tuple[LabelScore, ...]
     error: ItemError | None = None
+    none_of_these: bool = False
+    background_cosine: float | None = None
+    background_probability: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,7 +241,7 @@ class NewItem:
     """An item to store. At least one of `image`, `caption` and a vector is needed.
 
     Attributes:
-        image: The picture: path, encoded bytes, or a Pillow picture (stored as PNG).
+        image: The picture, as `embed_images` takes it; one of Pillow or of pixels is stored as PNG.
         caption: A text that belongs to it; embedded if the model has a text tower.
         id: Chosen by you; empty means the hash of the content.
         uri: Where the original lies; kept, never fetched.

@@ -25,16 +25,21 @@ def health(
     import grpc  # noqa: PLC0415 - takes longer than the rest of --help
     from grpc_health.v1 import health_pb2, health_pb2_grpc  # noqa: PLC0415
 
-    from twinlens.client.channel import channel_options, check_target  # noqa: PLC0415
+    from twinlens.client.access import access, current_options  # noqa: PLC0415
+    from twinlens.client.channel import check_target, open_channel  # noqa: PLC0415
+    from twinlens.client.token import call_metadata  # noqa: PLC0415
 
     named = server or os.environ.get(SERVER_VARIABLE)
     if not named:
         raise typer.BadParameter(f"no server named: give --server HOST:PORT, or set {SERVER_VARIABLE}")
     target = check_target(named)
-    with grpc.insecure_channel(target, options=channel_options(target)) as channel:
+    shown = access(current_options.get())
+    metadata = call_metadata(shown.token, target, encrypted=shown.tls is not None)
+    with open_channel(target, shown.tls) as channel:
         stub = health_pb2_grpc.HealthStub(channel)
         try:
-            answer = stub.Check(health_pb2.HealthCheckRequest(service=service), timeout=timeout_s)
+            request = health_pb2.HealthCheckRequest(service=service)
+            answer = stub.Check(request, timeout=timeout_s, metadata=metadata)
         except grpc.RpcError as error:
             code = error.code().name
             what = f"has no service {service!r}" if code == "NOT_FOUND" else f"does not answer ({code})"

@@ -81,6 +81,8 @@ _USER_ERRORS = (
 
 # Rooms whose commands take `--local`: the client knows no server, so they are told here how to start one.
 _CONNECTING = ("twinlens.client.cli", "twinlens.training.cli")
+# Rooms whose commands take `--server`, and so the options by which a server is shown who calls.
+_CALLING = (*_CONNECTING, "twinlens.training.evaluation.bundles.cli")
 
 _COMPLETION = "_TWINLENS_COMPLETE"  # set by the shell when it asks for completions
 
@@ -155,6 +157,10 @@ def load(name: str) -> Any:
         single = typer.Typer(add_completion=False, rich_markup_mode=None)
         single.command(name)(found)
         command = typer.main.get_command(single)
+    if mounted.module in _CALLING:
+        from twinlens.client.commands.access_options import add_access_options  # noqa: PLC0415
+
+        add_access_options(command)
     command.name = name
     return command
 

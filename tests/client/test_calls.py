@@ -5,26 +5,43 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from twinlens.client import NewItem, Part, TwinlensError, calls, collection_calls, operation_calls
+from twinlens.client import (
+    ImageUrl,
+    NewItem,
+    Part,
+    TwinlensError,
+    calls,
+    classify_calls,
+    collection_calls,
+    convert,
+    operation_calls,
+)
+from twinlens.client.collection_types import OperationProgress
+from twinlens.client.limits import NOT_TOLD, AskLimits
 from twinlens.client.split import split
 from twinlens.v1 import classification_pb2, collection_pb2, content_pb2, embedding_pb2, search_pb2
 
 
 def carry_out(plan: Any, answer: Callable[[calls.Call], Any]) -> tuple[Any, list[calls.Call]]:
-    """A plan's result and the calls it made."""
+    """A plan's result and the calls it made, with a server that does not tell its limits."""
     made: list[calls.Call] = []
-    response = None
+    response: Any = None
     while True:
         try:
-            call = plan.send(response)
+            step = plan.send(response)
         except StopIteration as stop:
             return stop.value, made
-        made.append(call)
-        response = answer(call)
+        response = None
+        if isinstance(step, AskLimits):
+            response = NOT_TOLD
+        elif not isinstance(step, OperationProgress):
+            made.append(step)
+            response = answer(step)
 
 
 def embedded(call: calls.Call) -> embedding_pb2.EmbedResponse:
@@ -83,7 +100,7 @@ def test_many_hits_a_query_mean_fewer_queries_a_call(monkeypatch: pytest.MonkeyP
 
 
 def test_many_labels_mean_fewer_pictures_a_call(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(calls, "MAX_SCORES", 4)
+    monkeypatch.setattr(classify_calls, "MAX_SCORES", 4)
 
     def answer(call: calls.Call) -> classification_pb2.ClassifyResponse:
         assert isinstance(call.request, classification_pb2.ClassifyRequest)
@@ -93,8 +110,10 @@ def test_many_labels_mean_fewer_pictures_a_call(monkeypatch: pytest.MonkeyPatch)
         )
 
     def sizes(top_k: int) -> list[int]:
-        plan = calls.classify([b"1", b"2", b"3"], ["a", "b"], templates=None, top_k=top_k, multi_label=False)
-        results, made = carry_out(plan, answer)
+        chosen = classify_calls.setup(
+            ["a", "b"], None, label_set="", templates=None, top_k=top_k, multi_label=False, none_of_these=None
+        )
+        results, made = carry_out(classify_calls.classify([b"1", b"2", b"3"], chosen), answer)
         assert [result.scores[0].label for result in results] == ["a", "a", "a"]
         return [len(call.request.images) for call in made]  # type: ignore[union-attr]
 
@@ -138,3 +157,64 @@ def test_a_stream_that_ends_without_what_it_was_there_for_is_an_error(values: li
     with pytest.raises(TwinlensError, match="without the backup") as caught:
         operation_calls.only(values, "backup")
     assert caught.value.code == "INTERNAL"
+
+
+def test_whoever_stores_is_told_how_far_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(collection_calls, "MAX_STREAM_ITEMS", 2)
+    items = [NewItem(id=str(n), caption="c") for n in range(5)]
+    for source, total in ((items, 5), (iter(items), 0)):
+        told = []
+        plan = collection_calls.upsert("photos", source, "")
+        response: Any = None
+        while (step := _next(plan, response)) is not None:
+            if isinstance(step, OperationProgress):
+                told.append(step)
+            response = collection_pb2.UpsertItemsResponse(stored_count=2)
+        assert told == [OperationProgress("stored", done, total) for done in (2, 4, 5)]
+
+
+def _next(plan: Any, response: Any) -> Any:
+    try:
+        return plan.send(response)
+    except StopIteration:
+        return None
+
+
+def test_pictures_by_address_are_sent_apart_and_come_back_in_the_order_given() -> None:
+    def answer(call: calls.Call) -> classification_pb2.ClassifyResponse:
+        """Labels each picture with what it is called."""
+        request = call.request
+        assert isinstance(request, classification_pb2.ClassifyRequest)
+        names = [*(image.decode() for image in request.images), *request.image_urls]
+        scores = [[classification_pb2.LabelScore(label=name)] for name in names]
+        return classification_pb2.ClassifyResponse(
+            results=[classification_pb2.ClassifyResult(scores=each) for each in scores]
+        )
+
+    given = [ImageUrl("https://a"), b"b", ImageUrl(""), b"c", ImageUrl("https://d"), b""]
+    chosen = classify_calls.setup(
+        ["a"], None, label_set="", templates=None, top_k=0, multi_label=False, none_of_these=None
+    )
+    results, (made,) = carry_out(classify_calls.classify(given, chosen), answer)
+    assert list(made.request.image_urls) == ["https://a", "https://d"]  # type: ignore[union-attr]
+    found = [result.scores[0].label if result.scores else result.error.reason for result in results]
+    assert found == ["https://a", "b", "INVALID_INPUT", "c", "https://d", "INVALID_IMAGE"]
+
+
+def test_an_item_and_a_query_by_address_travel_as_addresses() -> None:
+    assert convert.query(Part(image=ImageUrl("https://a"))).parts[0].image_url == "https://a"
+    wire = convert.new_item(NewItem(image=ImageUrl("https://a")))
+    assert isinstance(wire, collection_pb2.NewItem)
+    assert (wire.image_url, wire.image) == ("https://a", b"")
+
+
+def test_rows_of_an_array_are_queries() -> None:
+    def answer(call: calls.Call) -> search_pb2.SearchResponse:
+        assert isinstance(call.request, search_pb2.SearchRequest)
+        return search_pb2.SearchResponse(results=[search_pb2.QueryResult() for _ in call.request.queries])
+
+    vectors: Any = np.arange(6, dtype=np.float32).reshape(3, 2)
+    plan = calls.search_batch("c", vectors, modality="image", top_k=1, min_score=None, exact=False)
+    results, (made,) = carry_out(plan, answer)
+    assert [list(query.parts[0].vector.values) for query in made.request.queries] == vectors.tolist()  # type: ignore[union-attr]
+    assert len(results) == 3

@@ -2,94 +2,59 @@
 
 from __future__ import annotations
 
-import json
+import re
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import grpc
 import pytest
 from google.protobuf.descriptor_pool import Default
+from hypothesis import given
+from hypothesis import strategies as st
 
+from tests.support.failing_server import FailingServer, Refusal, failing_server, retry_info, serving
 from twinlens.client import NewItem, TwinlensError
-from twinlens.client.channel import channel_options
+from twinlens.client.retries import SAFE, asked_wait_s, wait_s
 from twinlens.server.grpc_server import SERVICES
-from twinlens.v1 import collection_pb2, collection_pb2_grpc, content_pb2, embedding_pb2, embedding_pb2_grpc
 
-
-class Failing(embedding_pb2_grpc.EmbeddingServiceServicer, collection_pb2_grpc.CollectionServiceServicer):
-    """Answers each call with the next status of a list, and well when the list is used up."""
-
-    def __init__(self) -> None:
-        self.statuses: list[grpc.StatusCode] = []
-        self.calls = 0
-
-    def _answer(self, context: Any) -> None:
-        self.calls += 1
-        if self.statuses:
-            context.abort(self.statuses.pop(0), "told to")
-
-    def Embed(self, request: embedding_pb2.EmbedRequest, context: Any) -> embedding_pb2.EmbedResponse:  # noqa: N802
-        self._answer(context)
-        vector = content_pb2.Vector(values=[1.0])
-        results = [embedding_pb2.EmbedResult(embedding=vector) for _ in request.inputs]
-        return embedding_pb2.EmbedResponse(model=content_pb2.ModelInfo(dimension=1), results=results)
-
-    def UpsertItems(self, request_iterator: Any, context: Any) -> Any:  # noqa: N802
-        stored = sum(len(message.items) for message in request_iterator)
-        self._answer(context)
-        return collection_pb2.UpsertItemsResponse(stored_count=stored)
-
-
-@contextmanager
-def serving(servicer: Failing, address: str) -> Iterator[int]:
-    with ThreadPoolExecutor(max_workers=2) as pool:
-        server = grpc.server(pool, options=[("grpc.max_receive_message_length", 64 * 2**20)])
-        embedding_pb2_grpc.add_EmbeddingServiceServicer_to_server(servicer, server)
-        collection_pb2_grpc.add_CollectionServiceServicer_to_server(servicer, server)
-        port = server.add_insecure_port(address)
-        server.start()
-        yield port
-        server.stop(None).wait()
-
-
-def _failing() -> Failing:
-    return Failing()  # type: ignore[abstract]  # the stubs' generator marks what is not written as abstract
+AWAY = Refusal(grpc.StatusCode.UNAVAILABLE)
+FULL = Refusal(grpc.StatusCode.RESOURCE_EXHAUSTED)
 
 
 @pytest.fixture
-def failing() -> Iterator[tuple[Failing, str]]:
-    servicer = _failing()
+def failing() -> Iterator[tuple[FailingServer, str]]:
+    servicer = failing_server()
     with serving(servicer, "127.0.0.1:0") as port:
         yield servicer, f"127.0.0.1:{port}"
 
 
-@pytest.mark.parametrize("status", [grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.RESOURCE_EXHAUSTED])
+@pytest.mark.parametrize("refusal", [AWAY, FULL])
 def test_a_read_is_tried_again_where_the_server_is_away_or_full(
-    open_client: Callable[..., Any], failing: tuple[Failing, str], status: grpc.StatusCode
+    open_client: Callable[..., Any], failing: tuple[FailingServer, str], refusal: Refusal
 ) -> None:
     servicer, target = failing
-    servicer.statuses = [status]
+    servicer.refusals = [refusal]
     with open_client(target) as client:
         assert client.embed_texts(["a"]).vectors.tolist() == [[1.0]]
     assert servicer.calls == 2
 
 
-def test_a_request_bigger_than_the_usual_buffer_is_tried_again_too(
-    open_client: Callable[..., Any], failing: tuple[Failing, str]
+def test_a_request_bigger_than_grpc_would_keep_is_tried_again_too(
+    open_client: Callable[..., Any], failing: tuple[FailingServer, str]
 ) -> None:
     servicer, target = failing
-    servicer.statuses = [grpc.StatusCode.UNAVAILABLE]
+    servicer.refusals = [AWAY]
     with open_client(target) as client:
         assert client.embed_images([b"x" * 3_000_000]).vectors.tolist() == [[1.0]]
     assert servicer.calls == 2
 
 
-def test_trying_again_ends(open_client: Callable[..., Any], failing: tuple[Failing, str]) -> None:
+def test_trying_again_ends(open_client: Callable[..., Any], failing: tuple[FailingServer, str]) -> None:
     servicer, target = failing
-    servicer.statuses = [grpc.StatusCode.RESOURCE_EXHAUSTED] * 10
+    servicer.refusals = [FULL] * 10
     with open_client(target) as client, pytest.raises(TwinlensError) as caught:
         client.embed_texts(["a"])
     assert caught.value.code == "RESOURCE_EXHAUSTED"
@@ -97,39 +62,144 @@ def test_trying_again_ends(open_client: Callable[..., Any], failing: tuple[Faili
     assert servicer.calls == 4
 
 
-@pytest.mark.parametrize("status", [grpc.StatusCode.INTERNAL, grpc.StatusCode.INVALID_ARGUMENT])
-def test_what_would_fail_again_is_not_tried_again(
-    open_client: Callable[..., Any], failing: tuple[Failing, str], status: grpc.StatusCode
+def test_a_client_that_is_told_to_tries_once(
+    open_client: Callable[..., Any], failing: tuple[FailingServer, str]
 ) -> None:
     servicer, target = failing
-    servicer.statuses = [status]
+    servicer.refusals = [FULL]
+    with open_client(target, attempts=1) as client, pytest.raises(TwinlensError):
+        client.embed_texts(["a"])
+    assert servicer.calls == 1
+
+
+@pytest.mark.parametrize("status", [grpc.StatusCode.INTERNAL, grpc.StatusCode.INVALID_ARGUMENT])
+def test_what_would_fail_again_is_not_tried_again(
+    open_client: Callable[..., Any], failing: tuple[FailingServer, str], status: grpc.StatusCode
+) -> None:
+    servicer, target = failing
+    servicer.refusals = [Refusal(status)]
     with open_client(target) as client, pytest.raises(TwinlensError) as caught:
         client.embed_texts(["a"])
     assert caught.value.code == status.name
     assert servicer.calls == 1
 
 
-def test_a_write_is_never_tried_again(open_client: Callable[..., Any], failing: tuple[Failing, str]) -> None:
+@pytest.mark.parametrize("refusal", [AWAY, FULL, retry_info(0, grpc.StatusCode.UNAVAILABLE)])
+def test_a_write_is_not_tried_again_where_it_may_have_done_something(
+    open_client: Callable[..., Any], failing: tuple[FailingServer, str], refusal: Refusal
+) -> None:
     servicer, target = failing
-    servicer.statuses = [grpc.StatusCode.UNAVAILABLE]
+    servicer.refusals = [refusal]
     with open_client(target) as client, pytest.raises(TwinlensError) as caught:
         client.upsert("photos", [NewItem(caption="a")])
-    assert caught.value.code == "UNAVAILABLE"
+    assert caught.value.code == refusal.status.name
     assert servicer.calls == 1
 
 
-def test_every_method_is_either_one_that_changes_something_or_tried_again() -> None:
-    changing = ("Create", "Delete", "Upsert", "Merge", "Backup", "Restore", "Drop")
+def test_a_write_is_tried_again_where_the_server_was_full_and_said_when_to_come_back(
+    open_client: Callable[..., Any], failing: tuple[FailingServer, str]
+) -> None:
+    servicer, target = failing
+    servicer.refusals = [retry_info(0.01), retry_info(0.01)]
+    with open_client(target) as client:
+        assert client.upsert("photos", [NewItem(caption="a")]).stored == 1
+    assert servicer.calls == 3
+
+
+def test_no_attempt_comes_sooner_than_the_server_asks_for(
+    open_client: Callable[..., Any], failing: tuple[FailingServer, str]
+) -> None:
+    servicer, target = failing
+    servicer.refusals = [retry_info(0.4)]
+    with open_client(target) as client:
+        began_s = time.monotonic()
+        client.embed_texts(["a"])
+        assert time.monotonic() - began_s >= 0.4
+
+
+@pytest.mark.parametrize("asked_s", [3.0, 3600.0])
+def test_a_wait_that_is_too_long_is_told_instead(
+    open_client: Callable[..., Any], failing: tuple[FailingServer, str], asked_s: float
+) -> None:
+    """Longer than the deadline, or than anyone waits for an answer."""
+    servicer, target = failing
+    servicer.refusals = [retry_info(asked_s)]
+    with open_client(target, timeout_s=2.0) as client, pytest.raises(TwinlensError) as caught:
+        client.embed_texts(["a"])
+    assert caught.value.retry_after_s == asked_s
+    assert servicer.calls == 1
+
+
+def test_a_message_that_is_too_large_is_not_sent_again(open_client: Callable[..., Any]) -> None:
+    servicer = failing_server()
+    small = [("grpc.max_receive_message_length", 1000)]
+    with (
+        serving(servicer, "127.0.0.1:0", options=small) as port,
+        open_client(f"127.0.0.1:{port}") as client,
+        pytest.raises(TwinlensError, match="larger than max") as caught,
+    ):
+        client.embed_images([b"x" * 2000])
+    assert caught.value.code == "RESOURCE_EXHAUSTED"
+    too_large = caught.value.message
+    assert wait_s(grpc.StatusCode.RESOURCE_EXHAUSTED, too_large, (), safe=True, made=1) is None
+    # And what the client itself refuses to send:
+    options = [("grpc.max_send_message_length", 1000)]
+    with (
+        serving(servicer, "127.0.0.1:0") as port,
+        open_client(f"127.0.0.1:{port}", options=options) as client,
+        pytest.raises(TwinlensError, match="larger than max"),
+    ):
+        client.embed_images([b"x" * 2000])
+
+
+def test_a_stream_is_asked_for_again_only_while_nothing_of_it_arrived(
+    open_client: Callable[..., Any], failing: tuple[FailingServer, str]
+) -> None:
+    servicer, target = failing
+    with open_client(target) as client:
+        servicer.refusals = [AWAY]
+        assert list(client.check_collection("photos")) == []
+        assert servicer.calls == 2
+        servicer.refusals, servicer.messages_first = [AWAY], 2
+        with pytest.raises(TwinlensError) as caught:
+            list(client.check_collection("photos"))
+    assert caught.value.code == "UNAVAILABLE"
+    assert servicer.calls == 3
+
+
+def test_closing_ends_the_wait_for_another_attempt(failing: tuple[FailingServer, str]) -> None:
+    from twinlens.client import Client
+
+    servicer, target = failing
+    servicer.refusals = [retry_info(29.0)]
+    with Client(target) as client, ThreadPoolExecutor(max_workers=1) as pool:
+        answer = pool.submit(client.embed_texts, ["a"])
+        while not servicer.calls:
+            time.sleep(0.001)
+        client.close()
+        with pytest.raises(TwinlensError) as caught:
+            answer.result(timeout=20)
+    assert caught.value.code == "CANCELLED"
+
+
+def test_every_method_is_one_that_changes_something_or_streams_both_ways_or_is_tried_again() -> None:
+    changing = ("Create", "Delete", "Upsert", "Merge", "Backup", "Restore", "Drop", "Put")
     methods = {
-        (service, method.name) for service in SERVICES for method in Default().FindServiceByName(service).methods
+        (_short(service), method.name)
+        for service in SERVICES
+        for method in Default().FindServiceByName(service).methods
+        if not method.name.startswith(changing) and not (method.client_streaming and method.server_streaming)
     }
-    (config,) = json.loads(str(dict(channel_options("localhost:1"))["grpc.service_config"]))["methodConfig"]
-    tried_again = {(each["service"], each["method"]) for each in config["name"]}
-    assert tried_again == {(service, name) for service, name in methods if not name.startswith(changing)}
+    assert methods == SAFE
+
+
+def _short(service: str) -> str:
+    name = service.rpartition(".")[2].removesuffix("Service")
+    return re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower()
 
 
 def test_a_method_the_server_does_not_have_is_named(
-    open_client: Callable[..., Any], failing: tuple[Failing, str]
+    open_client: Callable[..., Any], failing: tuple[FailingServer, str]
 ) -> None:
     _, target = failing
     with open_client(target) as client, pytest.raises(TwinlensError) as caught:
@@ -144,5 +214,35 @@ def test_a_client_that_is_told_to_waits_for_a_server_that_comes_later(
     target = f"unix:{tmp_path}/socket"
     with open_client(target, wait_for_ready=True) as client, ThreadPoolExecutor(max_workers=1) as pool:
         answer = pool.submit(client.embed_texts, ["a"])
-        with serving(_failing(), target):
+        with serving(failing_server(), target):
             assert answer.result().vectors.tolist() == [[1.0]]
+
+
+@given(made=st.integers(1, 20), drawn=st.floats(0, 1), asked_s=st.none() | st.floats(0, 30))
+def test_waits_are_random_grow_are_bounded_and_never_shorter_than_asked_for(
+    made: int, drawn: float, asked_s: float | None
+) -> None:
+    trailing = () if asked_s is None else (("grpc-retry-pushback-ms", str(round(asked_s * 1000))),)
+    found = wait_s(grpc.StatusCode.UNAVAILABLE, "", trailing, safe=True, made=made, drawn=drawn)
+    assert found is not None
+    spread_s = found - (asked_s or 0.0)
+    assert 0.05 - 1e-3 <= spread_s <= 3.0 + 1e-3
+    later = wait_s(grpc.StatusCode.UNAVAILABLE, "", trailing, safe=True, made=made + 1, drawn=drawn)
+    assert later is not None
+    assert later >= found
+
+
+@pytest.mark.parametrize("pushback", ["-1", "soon", "", "99999999"])
+def test_a_server_that_forbids_it_or_asks_for_hours_is_not_asked_again(pushback: str) -> None:
+    trailing = (("grpc-retry-pushback-ms", pushback),)
+    for status in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.RESOURCE_EXHAUSTED):
+        assert wait_s(status, "", trailing, safe=True, made=1) is None
+
+
+def test_what_is_no_hint_is_passed_over() -> None:
+    broken = (("grpc-status-details-bin", b"\xff\xff no message"), ("other", "7"))
+    assert asked_wait_s(broken) is None
+    assert asked_wait_s(None) is None
+    assert asked_wait_s(retry_info(1.5).trailing) == 1.5
+    both = (*retry_info(1.5).trailing, ("grpc-retry-pushback-ms", "2500"))
+    assert asked_wait_s(both) == 2.5

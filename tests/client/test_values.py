@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import grpc
+import grpc.aio
 import numpy as np
 import pytest
 from hypothesis import given
@@ -17,9 +18,9 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from tests.support.pictures import solid
-from twinlens.client import ItemError, TwinlensError, convert
-from twinlens.client.errors import from_status
-from twinlens.client.images import MAX_IMAGE_BYTES, read_image
+from twinlens.client import ImageUrl, ItemError, TwinlensError, calls, convert
+from twinlens.client.errors import from_call
+from twinlens.client.images import MAX_IMAGE_BYTES, picture, read_image
 from twinlens.client.metadata import from_struct, to_struct
 from twinlens.encoders.decode import decode_image
 from twinlens.encoders.errors import InvalidImage
@@ -129,6 +130,40 @@ def test_a_picture_too_big_to_send_is_refused_before_it_is_read(tmp_path: Path) 
     assert "63 MiB" in error.message
 
 
+@pytest.mark.parametrize("shape", [(7, 5), (7, 5, 3), (7, 5, 4)])
+def test_pixels_travel_without_loss(shape: tuple[int, ...]) -> None:
+    pixels = np.random.default_rng(0).integers(0, 256, shape, dtype=np.uint8)
+    for source in (pixels, np.asfortranarray(pixels), np.repeat(pixels, 2, axis=0)[::2]):
+        data = read_image(source)
+        assert isinstance(data, bytes)
+        with Image.open(io.BytesIO(data)) as back:
+            assert np.array_equal(np.asarray(back), pixels)
+
+
+@pytest.mark.parametrize(
+    "array", [np.zeros((7, 5, 3)), np.zeros((7, 5, 2), np.uint8), np.zeros(5, np.uint8), np.zeros((0, 5, 3), np.uint8)]
+)
+def test_arrays_that_are_no_pixels_are_refused_with_what_they_are(array: Any) -> None:
+    error = read_image(array)
+    assert isinstance(error, ItemError)
+    assert str(array.shape) in error.message
+
+
+def test_a_single_picture_of_pixels_is_not_taken_for_a_list_of_its_rows() -> None:
+    with pytest.raises(TypeError, match="brackets"):
+        calls.pictures(np.zeros((7, 5, 3), np.uint8))
+    assert len(list(calls.pictures(np.zeros((2, 7, 5, 3), np.uint8)))) == 2
+
+
+def test_an_address_travels_as_one_and_a_path_that_looks_like_one_is_explained() -> None:
+    assert picture(ImageUrl("https://a.example/b.jpg")) == ImageUrl("https://a.example/b.jpg")
+    for address in ("", "https://a.example/\ud800"):
+        assert isinstance(picture(ImageUrl(address)), ItemError)
+    error = read_image("https://a.example/b.jpg")
+    assert isinstance(error, ItemError)
+    assert "ImageUrl(" in error.message
+
+
 def test_what_is_no_picture_at_all_is_a_mistake_of_the_program() -> None:
     with pytest.raises(TypeError, match="not int"):
         read_image(3)  # type: ignore[arg-type]
@@ -139,9 +174,31 @@ def test_an_error_is_one_line_and_survives_pickling() -> None:
     assert (error.code, error.message, str(error)) == ("NOT_FOUND", "no such thing", "no such thing")
 
 
+def failed(code: grpc.StatusCode, details: str | None = None, **trailing: str) -> grpc.RpcError:
+    """What gRPC raises for a call that ended so."""
+    metadata = grpc.aio.Metadata(*((key.replace("_", "-"), value) for key, value in trailing.items()))
+    return grpc.aio.AioRpcError(code, grpc.aio.Metadata(), metadata, details)
+
+
 def test_a_status_without_a_text_still_says_something() -> None:
     for code in grpc.StatusCode:
-        assert from_status(code, None, "host:1", 1.0).message
+        assert from_call(failed(code), "host:1", 1.0).message
+        assert from_call(failed(code, x_request_id="a"), "host:1", 1.0).message
+
+
+def test_an_error_has_the_id_under_which_the_server_logged_it_and_its_hint() -> None:
+    full = failed(grpc.StatusCode.RESOURCE_EXHAUSTED, "full", x_request_id="abc", grpc_retry_pushback_ms="250")
+    error = pickle.loads(pickle.dumps(from_call(full, "host:1", 1.0)))  # noqa: S301
+    assert (error.request_id, error.retry_after_s, error.message) == ("abc", 0.25, "full")
+    forbidden = failed(grpc.StatusCode.UNAVAILABLE, "no more", grpc_retry_pushback_ms="-1")
+    assert from_call(forbidden, "host:1", 1.0).retry_after_s is None
+
+
+def test_a_server_that_answers_that_it_is_not_available_is_not_said_to_be_away() -> None:
+    away = from_call(failed(grpc.StatusCode.UNAVAILABLE, "Socket closed"), "host:1", 1.0)
+    assert away.message == "no server answers at host:1 (Socket closed)"
+    stopping = failed(grpc.StatusCode.UNAVAILABLE, "the server is about to stop", x_request_id="abc")
+    assert from_call(stopping, "host:1", 1.0).message == "the server is about to stop"
 
 
 def test_a_reason_of_a_newer_server_is_passed_on() -> None:

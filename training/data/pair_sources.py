@@ -11,6 +11,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TypeAlias
 
+from twinlens.client.access import AccessOptions, access
 from twinlens.client.client import Client
 from twinlens.client.connect import SERVER_VARIABLE
 from twinlens.client.errors import TwinlensError
@@ -144,7 +145,8 @@ def _client(data: CollectionData) -> Iterator[Client]:
     if not target:
         raise ConfigError(f"data.server names no server: give HOST:PORT, or set {SERVER_VARIABLE}")
     try:
-        client = Client(target)
+        shown = access(AccessOptions())
+        client = Client(target, token=shown.token, tls=shown.tls)
     except TwinlensError as error:
         raise ConfigError(f"data.server: {error}") from None
     with client:
