@@ -7,6 +7,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Protocol
 
+from twinlens.server.core.caller import Caller
 from twinlens.server.core.lanes import Priority
 
 
@@ -26,6 +27,7 @@ class Call:
         deadline_s: When nobody waits for the answer any more, in the event loop's time; None: no deadline.
         priority: Interactive calls overtake bulk ones.
         caller: The name of the token it came with; empty: it came without.
+        rights: What its caller may do; None: everything.
         trace: Told where its time goes; None: nobody asks.
     """
 
@@ -33,6 +35,7 @@ class Call:
     deadline_s: float | None = None
     priority: Priority = Priority.INTERACTIVE
     caller: str = ""
+    rights: Caller | None = None
     trace: CallTrace | None = None
 
     @property

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable, Iterator
+from itertools import islice
 
 import numpy as np
 from numpy.typing import NDArray
 
-from twinlens.index.contract import CollectionLike
+from twinlens.index.catalog import DamagedCollection
+from twinlens.index.contract import CatalogLike, CollectionLike
 from twinlens.index.item import Modality
 from twinlens.index.stats import Stats
 from twinlens.server.core.app import Application
 from twinlens.server.core.call import current_call
+from twinlens.server.core.caller import Caller, Scope
 from twinlens.server.core.errors import ItemFailure, Reason, invalid_argument
 from twinlens.server.core.page import cut, decode_token, page_size
 from twinlens.server.core.upsert import Incoming
@@ -61,9 +64,11 @@ class CollectionService(collection_pb2_grpc.CollectionServiceServicer):
         """Lists collections by id."""
         del context
         size, after = page_size(request.page_size), decode_token(request.page_token)
+        rights = current_call().rights
 
         def read() -> pb.ListCollectionsResponse:
-            rows, token = cut(self._app.catalog.entries(after=after, limit=size + 1), size, lambda row: row.id)
+            readable = _readable(self._app.catalog, rights, after, size + 1)
+            rows, token = cut(list(islice(readable, size + 1)), size, lambda row: row.id)
             collections = [shown for row in rows if (shown := convert_collection.entry(row)) is not None]
             return pb.ListCollectionsResponse(collections=collections, next_page_token=token)
 
@@ -160,6 +165,15 @@ class CollectionService(collection_pb2_grpc.CollectionServiceServicer):
 
     async def _collection(self, id: str) -> CollectionLike:  # noqa: A002 - the id is what it is
         return await self._app.collection(id, current_call())
+
+
+def _readable(
+    catalog: CatalogLike, rights: Caller | None, after: str, at_a_time: int
+) -> Iterator[CollectionLike | DamagedCollection]:
+    """The collections that a caller may know of, by id; so many are opened at a time."""
+    while rows := catalog.entries(after=after, limit=at_a_time):
+        yield from (row for row in rows if rights is None or rights.may(Scope.READ, row.id))
+        after = rows[-1].id
 
 
 async def _incoming(
