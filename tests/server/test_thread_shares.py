@@ -18,12 +18,18 @@ def test_all_kinds_of_work_together_use_the_cpus_there_are(cpus: int, monkeypatc
     assert sum(thread_shares(Settings())) == cpus
 
 
-@pytest.mark.parametrize("cpus", [1, 2, 3, 4, 7])
+@pytest.mark.parametrize("cpus", [4, 7])
 def test_few_cpus_leave_each_kind_of_work_one_thread(cpus: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shares_module, "allowed_cpus", lambda: cpus)
     shares = thread_shares(Settings())
     assert min(shares) == 1
-    assert shares.prepare + shares.encode == max(2, cpus)
+    assert shares.prepare + shares.encode == cpus
+
+
+@pytest.mark.parametrize("cpus", [1, 2, 3])
+def test_very_few_cpus_are_all_the_towers(cpus: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shares_module, "allowed_cpus", lambda: cpus)
+    assert thread_shares(Settings()) == (1, cpus, 1)
 
 
 def test_settings_overrule_the_shares() -> None:
