@@ -56,7 +56,7 @@ def local_server(
 
         async def serve() -> None:
             try:
-                server = GrpcServer(Application(loaded, catalog, chosen), target)
+                server = GrpcServer(Application(loaded, catalog, chosen, data), target)
             except BaseException as error:
                 catalog.close()
                 started.set_exception(error)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from pathlib import Path
 
 from twinlens.encoders.protocol import EncoderLike
 from twinlens.index.contract import CatalogLike, CollectionLike
@@ -15,24 +16,37 @@ from twinlens.server.core.engine import Engine, Input, Outcome, Text, size_of
 from twinlens.server.core.errors import invalid_argument
 from twinlens.server.core.examples import ExampleCache
 from twinlens.server.core.fetch import Fetcher
+from twinlens.server.core.item_vectors import ItemVectors
+from twinlens.server.core.label_sets import LabelSets
 from twinlens.server.core.labels import LabelCache
+from twinlens.server.core.message_streams import MessageStreams
 from twinlens.server.core.operations import OperationRunner
 from twinlens.server.core.pool import WorkerPool
 from twinlens.server.core.search import Searcher
 from twinlens.server.core.telemetry import Telemetry
 from twinlens.server.core.thread_shares import thread_shares
-from twinlens.server.core.towers import refuse_if_unsupported
 from twinlens.server.core.upsert import Upserter
 from twinlens.server.settings import Settings
 
 
 class Application:
-    """Everything a request needs, wired once. Made inside the event loop that serves it; owns the catalog."""
+    """Everything a request needs, wired once. Made inside the event loop that serves it; owns the catalog.
 
-    def __init__(self, encoder: EncoderLike, catalog: CatalogLike, settings: Settings) -> None:
+    Args:
+        encoder: The model.
+        catalog: The collections.
+        settings: How to serve.
+        data: The data folder, which keeps label sets beside the collections; None: that of the settings.
+    """
+
+    def __init__(
+        self, encoder: EncoderLike, catalog: CatalogLike, settings: Settings, data: Path | None = None
+    ) -> None:
         self.settings = settings
         self.catalog = catalog
         self.telemetry = Telemetry()
+        # Set when the server is to end, and streams with it.
+        self.draining = asyncio.Event()
         self.io = WorkerPool("io", settings.io_threads)
         self.fetcher = Fetcher(settings, self.telemetry)
         self.engine = Engine(
@@ -51,14 +65,18 @@ class Application:
             max_wait_s=settings.max_queue_s,
             telemetry=self.telemetry,
         )
-        self.labels = LabelCache(self.engine, settings.label_cache_bytes)
+        self.labels = LabelCache(self.engine, self.io, settings.label_cache_bytes)
         self.examples = ExampleCache(self.engine, self.io, settings.example_cache_bytes)
         most = settings.max_message_bytes
         self.searcher = Searcher(self.engine, self.admission, self.io, max_reply_bytes=most)
-        self.classifier = Classifier(self.engine, self.admission, self.labels, self.io, max_reply_bytes=most)
+        self.classifier = Classifier(self.engine, self.admission, self.labels, max_reply_bytes=most)
         self.example_classifier = ExampleClassifier(
-            self.engine, self.admission, self.examples, self.labels, self.io, max_reply_bytes=most
+            self.engine, self.admission, self.examples, self.labels, max_reply_bytes=most
         )
+        folder = data if data is not None else settings.data
+        self.label_sets = LabelSets(self.classifier, self.io, None if folder is None else folder / "label_sets")
+        self.item_vectors = ItemVectors(self.engine, catalog, self.io)
+        self.streams = MessageStreams(self.draining)
         self.upserter = Upserter(
             self.engine,
             self.io,
@@ -71,14 +89,11 @@ class Application:
         """Embeds a caller's inputs, each on its own.
 
         Raises:
-            ServiceError: RESOURCE_EXHAUSTED when the server is full, FAILED_PRECONDITION where the model lacks the
-                tower of every input.
+            ServiceError: RESOURCE_EXHAUSTED when the server is full.
         """
         pictures = any(not isinstance(entry, Text) for entry in inputs)
         with self.admission.admit(len(inputs), sum(map(size_of, inputs)), pictures=pictures, call=call):
-            outcomes = await self.engine.embed(inputs, call)
-        refuse_if_unsupported([outcome.failure for outcome in outcomes])
-        return outcomes
+            return await self.engine.embed(inputs, call)
 
     async def collection(self, id: str, call: Call) -> CollectionLike:  # noqa: A002 - the id is what it is
         """A collection by id.

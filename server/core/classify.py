@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,145 +12,171 @@ from numpy.typing import NDArray
 from twinlens.index.item import Modality
 from twinlens.server.core.admission import Admission
 from twinlens.server.core.call import Call
-from twinlens.server.core.engine import Engine, Outcome, Picture
-from twinlens.server.core.errors import Code, ItemFailure, ServiceError, invalid_argument
-from twinlens.server.core.labels import DEFAULT_TEMPLATE, PLACEHOLDER, LabelCache, LabelVectors, check_length
-from twinlens.server.core.pool import WorkerPool
+from twinlens.server.core.engine import Engine, Input, Outcome, size_of
+from twinlens.server.core.errors import Code, ServiceError, invalid_argument
+from twinlens.server.core.label_scorer import LabelRoom, LabelScorer, Scores
+from twinlens.server.core.labels import (
+    DEFAULT_TEMPLATE,
+    PLACEHOLDER,
+    KeptVectors,
+    LabelCache,
+    LabelVectors,
+    check_length,
+)
+from twinlens.server.core.none_of_these import NoneOfThese
 from twinlens.server.core.scoring import probabilities
 from twinlens.server.core.towers import no_tower
 
 MAX_LABELS = 10_000
 MAX_TEMPLATES = 256
 MAX_PROMPTS = 200_000
-MAX_SCORES = 1_000_000
-# Cosines computed at a time, for a reply of few labels may come from a matrix of millions.
-_BLOCK = 1_000_000
-# What a score takes in a reply beside its label: two floats and a flag with their tags, and two lengths.
-_SCORE_BYTES = 18
 
 
 @dataclass(frozen=True, slots=True)
-class Labelled:
-    """What became of one picture.
+class Words:
+    """Labels in words, and how to ask for them.
 
     Attributes:
-        labels: Positions of labels in the request, best first, shape (k,); None where the picture failed.
-        cosines: Their cosines, shape (k,).
-        probabilities: Their probabilities, shape (k,).
-        truncated: Which of them have a prompt that was cut, shape (k,).
-        failure: Why the picture failed.
+        labels: To choose from.
+        templates: Prompts around them; none means the default one.
+        multi_label: See `probabilities`.
+        none: When no label fits.
+        kept: Where the vectors of these labels are kept; None: in memory alone.
     """
 
-    labels: NDArray[np.int64] | None = None
-    cosines: NDArray[np.float64] | None = None
-    probabilities: NDArray[np.float64] | None = None
-    truncated: NDArray[np.bool_] | None = None
-    failure: ItemFailure | None = None
+    labels: Sequence[str]
+    templates: Sequence[str] = ()
+    multi_label: bool = False
+    none: NoneOfThese = field(default_factory=NoneOfThese)
+    kept: KeptVectors | None = None
 
-
-@dataclass(frozen=True, slots=True)
-class Scores:
-    """Scores of a block of pictures.
-
-    Attributes:
-        cosines: Shape (pictures, labels).
-        probabilities: Shape (pictures, labels).
-        order: Positions of labels, best first, shape (pictures, labels).
-    """
-
-    cosines: NDArray[np.float64]
-    probabilities: NDArray[np.float64]
-    order: NDArray[np.int64]
+    @property
+    def prompts(self) -> Sequence[str]:
+        """The templates, the default in place of none."""
+        return self.templates or (DEFAULT_TEMPLATE,)
 
 
 class Classifier:
     """Scores pictures against labels in words."""
 
-    def __init__(
-        self, engine: Engine, admission: Admission, labels: LabelCache, io: WorkerPool, *, max_reply_bytes: int
-    ) -> None:
+    def __init__(self, engine: Engine, admission: Admission, labels: LabelCache, *, max_reply_bytes: int) -> None:
         self._engine = engine
         self._admission = admission
         self._labels = labels
-        self._io = io
         self._max_reply_bytes = max_reply_bytes
 
     async def classify(
-        self,
-        pictures: Sequence[bytes],
-        labels: Sequence[str],
-        templates: Sequence[str],
-        *,
-        top_k: int,
-        multi_label: bool,
-        call: Call,
-    ) -> list[Labelled]:
-        """Labels pictures, each on its own: a bad one fails alone.
+        self, pictures: Sequence[Input], words: Words, *, top_k: int, call: Call
+    ) -> tuple[list[Outcome], LabelScorer]:
+        """Embeds pictures, each on its own (a bad one fails alone), and what to score them by.
 
         Args:
-            pictures: Encoded pictures.
-            labels: See `check_labels`.
-            templates: Prompts; none means the default one.
+            pictures: At least one.
+            words: The labels.
             top_k: How many labels a picture; 0 means all.
-            multi_label: See `probabilities`.
             call: The call this is for.
 
         Raises:
-            ServiceError: INVALID_ARGUMENT for bad labels or templates, FAILED_PRECONDITION for a model without one of
-                the towers, RESOURCE_EXHAUSTED when the server is full.
+            ServiceError: as `scorer`, and RESOURCE_EXHAUSTED when the server is full.
         """
+        room = self._room(words, top_k)
+        room.check(len(pictures))
+        with self._admission.admit(len(pictures), sum(map(size_of, pictures)), pictures=True, call=call):
+            scorer = await self._scorer(words, room, call)
+            outcomes = await self._engine.embed(pictures, call)
+        return outcomes, scorer
+
+    async def scorer(self, words: Words, *, top_k: int, call: Call) -> LabelScorer:
+        """What to score pictures by. Not admitted: whoever asks bounds how often.
+
+        Args:
+            words: The labels.
+            top_k: How many labels a picture; 0 means all.
+            call: The call this is for.
+
+        Raises:
+            ServiceError: INVALID_ARGUMENT for labels, templates or thresholds that cannot be meant, FAILED_PRECONDITION
+                for a model without one of the towers.
+        """
+        return await self._scorer(words, self._room(words, top_k), call)
+
+    async def embed_words(self, words: Words, call: Call) -> dict[str, LabelVectors]:
+        """The vectors of labels and background prompts, by their digests.
+
+        Raises:
+            ServiceError: as `scorer`.
+        """
+        self._check(words)
+        vectors = {self._labels.key(words.labels, words.prompts): await self._label_vectors(words, call)}
+        if words.none.background:
+            background = await self._background_vectors(words, call)
+            vectors[self._labels.key(words.none.background, (PLACEHOLDER,))] = background
+        return vectors
+
+    def _room(self, words: Words, top_k: int) -> LabelRoom:
         check_image_tower(self._engine)
+        self._check(words)
+        return LabelRoom(words.labels, top_k, self._max_reply_bytes)
+
+    def _check(self, words: Words) -> None:
         if not self._engine.has_text_tower:
             so, instead = "labels in words mean nothing to it", "give pictures that show each label (examples)"
             raise ServiceError(Code.FAILED_PRECONDITION, no_tower(self._engine.manifest, Modality.TEXT, so, instead))
-        prompts = list(templates) or [DEFAULT_TEMPLATE]
-        check_labels(labels, prompts)
-        keep = labels_kept(len(pictures), labels, top_k, self._max_reply_bytes)
-        with self._admission.admit(len(pictures), sum(map(len, pictures))):
-            vectors = await self._labels.get(labels, prompts, call)
-            outcomes = await self._engine.embed([Picture(data) for data in pictures], call)
-        return await self._io.submit(call.priority, self._score, outcomes, vectors, keep, multi_label)
+        check_labels(words.labels, words.prompts)
+        words.none.check()
 
-    def _score(
-        self, outcomes: Sequence[Outcome], vectors: LabelVectors, keep: int, multi_label: bool
-    ) -> list[Labelled]:
-        labels, neutral_label = vectors.labels.T.astype(np.float64), vectors.neutral.astype(np.float64)
+    async def _scorer(self, words: Words, room: LabelRoom, call: Call) -> LabelScorer:
+        vectors = await self._label_vectors(words, call)
+        background = (await self._background_vectors(words, call)).labels if words.none.background else None
+        return LabelScorer(
+            labels=words.labels,
+            room=room,
+            score_block=_Block(self._engine, vectors, background, words.multi_label),
+            width=len(words.labels) + len(words.none.background),
+            truncated=vectors.truncated,
+            none=words.none,
+        )
 
-        def score(matrix: NDArray[np.float64]) -> Scores:
-            cosines = np.clip(matrix @ labels, -1.0, 1.0)
-            neutral = np.clip(matrix @ neutral_label, -1.0, 1.0)
-            shares = probabilities(self._engine.manifest.scoring, cosines, multi_label=multi_label, neutral=neutral)
+    async def _label_vectors(self, words: Words, call: Call) -> LabelVectors:
+        return await self._labels.get(words.labels, words.prompts, call, kept=words.kept)
+
+    async def _background_vectors(self, words: Words, call: Call) -> LabelVectors:
+        what = "background prompt"
+        return await self._labels.get(words.none.background, (PLACEHOLDER,), call, what=what, kept=words.kept)
+
+
+class _Block:
+    """Scores blocks of pictures by the checkpoint's own rule, labels and background prompts together."""
+
+    def __init__(
+        self, engine: Engine, vectors: LabelVectors, background: NDArray[np.float32] | None, multi_label: bool
+    ) -> None:
+        self._rule = engine.manifest.scoring
+        self._vectors = vectors
+        self._background = background
+        self._multi_label = multi_label
+
+    @cached_property
+    def _targets_dn(self) -> NDArray[np.float64]:
+        """All there is to compare with, made in the thread that first does so: it may be tens of megabytes."""
+        rows = [self._vectors.labels] if self._background is None else [self._vectors.labels, self._background]
+        return np.concatenate(rows).T.astype(np.float64)
+
+    def __call__(self, matrix: NDArray[np.float64]) -> Scores:
+        count = len(self._vectors.labels)
+        together = np.clip(matrix @ self._targets_dn, -1.0, 1.0)
+        neutral = np.clip(matrix @ self._vectors.neutral.astype(np.float64), -1.0, 1.0)
+        shares = probabilities(self._rule, together, multi_label=self._multi_label, neutral=neutral)
+        cosines = together[:, :count]
+        compete = self._background is not None and self._rule.rule == "softmax" and not self._multi_label
+        return Scores(
+            cosines,
+            shares[:, :count],
             # Stable, so equal cosines keep the caller's order.
-            return Scores(cosines, shares, np.argsort(-cosines, axis=1, kind="stable"))
-
-        return score_in_blocks(outcomes, score, len(vectors.labels), keep, vectors.truncated)
-
-
-def score_in_blocks(
-    outcomes: Sequence[Outcome],
-    score: Callable[[NDArray[np.float64]], Scores],
-    width: int,
-    keep: int,
-    truncated: NDArray[np.bool_],
-) -> list[Labelled]:
-    """Scores the pictures that could be embedded, as many at a time as keep the matrices small.
-
-    Args:
-        outcomes: What became of the pictures.
-        score: Scores unit vectors, shape (pictures, d).
-        width: How many cosines a picture takes.
-        keep: How many labels a picture, best first.
-        truncated: Which labels have a prompt that was cut, shape (labels,).
-    """
-    results = [Labelled(failure=outcome.failure) for outcome in outcomes]
-    good = [i for i, outcome in enumerate(outcomes) if outcome.vector is not None]
-    rows = max(1, _BLOCK // width)
-    for block in (good[start : start + rows] for start in range(0, len(good), rows)):
-        scores = score(np.stack([np.asarray(outcomes[i].vector, dtype=np.float64) for i in block]))
-        for row, i in enumerate(block):
-            kept = scores.order[row, :keep]
-            results[i] = Labelled(kept, scores.cosines[row, kept], scores.probabilities[row, kept], truncated[kept])
-    return results
+            np.argsort(-cosines, axis=1, kind="stable"),
+            background_cosines=None if self._background is None else together[:, count:].max(axis=1),
+            background_probabilities=shares[:, count:].sum(axis=1) if compete else None,
+        )
 
 
 def check_image_tower(engine: Engine) -> None:
@@ -161,34 +188,6 @@ def check_image_tower(engine: Engine) -> None:
     if not engine.has_image_tower:
         so, instead = "it cannot label pictures", "embed and search texts with it"
         raise ServiceError(Code.FAILED_PRECONDITION, no_tower(engine.manifest, Modality.IMAGE, so, instead))
-
-
-def labels_kept(pictures: int, labels: Sequence[str], top_k: int, max_reply_bytes: int) -> int:
-    """How many labels a picture gets; asked before anything is scored.
-
-    Args:
-        pictures: How many there are.
-        labels: To choose from.
-        top_k: How many of them a picture gets; 0 means all.
-        max_reply_bytes: What can be sent. Every picture may get the longest labels.
-
-    Raises:
-        ServiceError: INVALID_ARGUMENT where that is more than a reply can hold.
-    """
-    keep = min(top_k, len(labels)) if top_k else len(labels)
-    if pictures * keep > MAX_SCORES:
-        raise invalid_argument(
-            f"{pictures} images with {keep} labels each are more than {MAX_SCORES} scores; "
-            "send fewer images or set top_k"
-        )
-    longest = sorted((len(label.encode()) for label in labels), reverse=True)[:keep]
-    size = pictures * (sum(longest) + keep * _SCORE_BYTES)
-    if size > max_reply_bytes:
-        raise invalid_argument(
-            f"{pictures} images with {keep} labels each may make a reply of {size} bytes, at most {max_reply_bytes} "
-            "can be sent; send fewer images, set top_k or shorten the labels"
-        )
-    return keep
 
 
 def check_labels(labels: Sequence[str], templates: Sequence[str]) -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +14,7 @@ from numpy.typing import NDArray
 from twinlens.server.core.call import Call
 from twinlens.server.core.engine import Engine, Text
 from twinlens.server.core.errors import Code, Reason, ServiceError, invalid_argument
+from twinlens.server.core.pool import WorkerPool
 from twinlens.server.core.shared_cache import SharedCache
 
 PLACEHOLDER = "{}"
@@ -38,6 +40,16 @@ class LabelVectors:
     truncated: NDArray[np.bool_]
 
 
+class KeptVectors(Protocol):
+    """Where label vectors are kept beyond the memory of the process. Both methods block, and raise nothing."""
+
+    def read(self, key: str) -> LabelVectors | None:
+        """Those of a key, or None."""
+
+    def write(self, key: str, vectors: LabelVectors) -> None:
+        """Keeps vectors, if it can."""
+
+
 def fill(template: str, label: str) -> str:
     """Puts a label in the place of the first "{}"; braces in the label or elsewhere stay as they are."""
     return template.replace(PLACEHOLDER, label, 1)
@@ -46,38 +58,77 @@ def fill(template: str, label: str) -> str:
 class LabelCache:
     """Label vectors, kept."""
 
-    def __init__(self, engine: Engine, max_bytes: int) -> None:
+    def __init__(self, engine: Engine, io: WorkerPool, max_bytes: int) -> None:
         self._engine = engine
+        self._io = io
         self._cache: SharedCache[LabelVectors] = SharedCache(_size, max_bytes)
 
-    async def get(self, labels: Sequence[str], templates: Sequence[str], call: Call) -> LabelVectors:
+    async def get(
+        self,
+        labels: Sequence[str],
+        templates: Sequence[str],
+        call: Call,
+        *,
+        what: str = "label",
+        kept: KeptVectors | None = None,
+    ) -> LabelVectors:
         """Vectors of labels, from the cache or embedded now.
+
+        Args:
+            labels: See `check_labels`.
+            templates: Prompts around them.
+            call: The call this is for.
+            what: What a label is called in an error.
+            kept: Where to look, before anything is embedded, and where what is embedded is kept.
 
         Raises:
             ServiceError: INVALID_ARGUMENT naming a label that cannot be embedded.
         """
-        key = _key(self._engine.manifest.space_id, labels, templates)
-        shared = Call(request_id=call.request_id, priority=call.priority)
-        return await self._cache.get(key, lambda: self._embed(labels, templates, shared))
+        key = self.key(labels, templates)
+        shared = replace(call, deadline_s=None)  # it goes on when this caller goes away
+        return await self._cache.get(key, lambda: self._make(key, labels, templates, shared, what, kept))
+
+    def key(self, labels: Sequence[str], templates: Sequence[str]) -> str:
+        """A digest of all that makes these vectors, the encoder's space first of all."""
+        content = [self._engine.manifest.space_id, list(labels), list(templates)]
+        return hashlib.sha256(json.dumps(content).encode()).hexdigest()
 
     async def close(self) -> None:
         """Stops what still runs."""
         await self._cache.close()
 
-    async def _embed(self, labels: Sequence[str], templates: Sequence[str], call: Call) -> LabelVectors:
+    async def _make(
+        self,
+        key: str,
+        labels: Sequence[str],
+        templates: Sequence[str],
+        call: Call,
+        what: str,
+        kept: KeptVectors | None,
+    ) -> LabelVectors:
+        if kept is None:
+            return await self._embed(labels, templates, call, what)
+        found = await self._io.submit(call.priority, kept.read, key)
+        if found is not None and found.labels.shape == (len(labels), self._engine.dimension):
+            return found
+        vectors = await self._embed(labels, templates, call, what)
+        await self._io.submit(call.priority, kept.write, key, vectors)
+        return vectors
+
+    async def _embed(self, labels: Sequence[str], templates: Sequence[str], call: Call, what: str) -> LabelVectors:
         everything = [*labels, NEUTRAL_LABEL]
         per_chunk = max(1, _CHUNK // len(templates))
         rows: list[NDArray[np.float32]] = []
         truncated: list[bool] = []
         for start in range(0, len(everything), per_chunk):
-            chunk, cut = await self._embed_chunk(everything[start : start + per_chunk], templates, call)
+            chunk, cut = await self._embed_chunk(everything[start : start + per_chunk], templates, call, what)
             rows += chunk
             truncated += cut
         vectors = np.stack(rows)
         return LabelVectors(vectors[:-1], vectors[-1], np.array(truncated[:-1], dtype=np.bool_))
 
     async def _embed_chunk(
-        self, labels: Sequence[str], templates: Sequence[str], call: Call
+        self, labels: Sequence[str], templates: Sequence[str], call: Call, what: str
     ) -> tuple[list[NDArray[np.float32]], list[bool]]:
         prompts = [Text(fill(template, label)) for label in labels for template in templates]
         outcomes = await self._engine.embed(prompts, call)
@@ -87,16 +138,16 @@ class LabelCache:
             mine = outcomes[i * len(templates) : (i + 1) * len(templates)]
             for outcome in mine:
                 if outcome.failure is not None:
-                    raise _label_error(label, outcome.failure.reason, outcome.failure.message)
+                    raise _label_error(what, label, outcome.failure.reason, outcome.failure.message)
             means.append(np.mean([np.asarray(outcome.vector, dtype=np.float64) for outcome in mine], axis=0))
             truncated.append(any(outcome.truncated for outcome in mine))
         return list(directions(np.stack(means), labels, "the prompts")), truncated
 
 
-def _label_error(label: str, reason: Reason, message: str) -> ServiceError:
+def _label_error(what: str, label: str, reason: Reason, message: str) -> ServiceError:
     if reason is Reason.INTERNAL:
         return ServiceError(Code.INTERNAL, message)
-    return invalid_argument(f"label {quoted(label)}: {message}")
+    return invalid_argument(f"{what} {quoted(label)}: {message}")
 
 
 def check_length(text: str, what: str) -> None:
@@ -130,10 +181,6 @@ def directions(means_nd: NDArray[np.float64], labels: Iterable[str], of: str) ->
         if norm <= _CANCELLED:
             raise invalid_argument(f"{of} of label {quoted(label)} cancel each other out")
     return np.asarray(means_nd / norms, dtype=np.float32)
-
-
-def _key(space_id: str, labels: Sequence[str], templates: Sequence[str]) -> str:
-    return hashlib.sha256(json.dumps([space_id, list(labels), list(templates)]).encode()).hexdigest()
 
 
 def _size(vectors: LabelVectors) -> int:

@@ -2,98 +2,102 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from contextlib import aclosing
+from dataclasses import replace
 
-from twinlens.server.core.app import Application
 from twinlens.server.core.call import Call, current_call
-from twinlens.server.core.classify import Labelled
-from twinlens.server.core.errors import ItemFailure, Reason, invalid_argument
-from twinlens.server.services import convert, example_set
+from twinlens.server.core.classify import Words
+from twinlens.server.core.engine import Input, Outcome
+from twinlens.server.core.errors import invalid_argument
+from twinlens.server.core.examples import ExampleVectors
+from twinlens.server.core.label_scorer import LabelScorer
+from twinlens.server.core.lanes import Priority
+from twinlens.server.core.message_streams import placed
+from twinlens.server.services import convert, example_set, label_messages
 from twinlens.server.services.interceptor import Context
-from twinlens.v1 import classification_pb2, classification_pb2_grpc
+from twinlens.server.services.label_choice import label_choice
+from twinlens.server.services.label_set_methods import LabelSetMethods
+from twinlens.v1 import classification_pb2 as pb
 
 MAX_IMAGES = 1024
 
 
-class ClassificationService(classification_pb2_grpc.ClassificationServiceServicer):
+class ClassificationService(LabelSetMethods):
     """Labels pictures by text alone, or by examples."""
 
-    def __init__(self, app: Application) -> None:
-        self._app = app
-
-    async def Classify(  # noqa: N802 - the wire's name
-        self, request: classification_pb2.ClassifyRequest, context: Context
-    ) -> classification_pb2.ClassifyResponse:
+    async def Classify(self, request: pb.ClassifyRequest, context: Context) -> pb.ClassifyResponse:  # noqa: N802 - the wire's name
         """Scores pictures against labels; one bad picture fails alone."""
         del context
-        if not 1 <= len(request.images) <= MAX_IMAGES:
-            raise invalid_argument(f"a request has 1 to {MAX_IMAGES} images, not {len(request.images)}")
-        if request.top_k < 0:
-            raise invalid_argument(f"top_k must not be negative; it is {request.top_k}")
-        if request.HasField("examples"):
-            return await self._by_examples(request, current_call())
-        call, labels = current_call(), list(request.labels)
-        results = await self._app.classifier.classify(
-            request.images,
-            labels,
-            list(request.templates),
-            top_k=request.top_k,
-            multi_label=request.multi_label,
-            call=call,
-        )
-        return await self._reply(results, labels, call)
+        call, pictures = current_call(), _pictures(request)
+        choice = await label_choice(self._app, request, call)
+        report = None
+        if isinstance(choice, Words):
+            outcomes, scorer = await self._app.classifier.classify(pictures, choice, top_k=request.top_k, call=call)
+        else:
+            outcomes, scorer, examples = await self._app.example_classifier.classify(
+                pictures, choice, top_k=request.top_k, call=call
+            )
+            report = example_set.report(examples)
 
-    async def _by_examples(
-        self, request: classification_pb2.ClassifyRequest, call: Call
-    ) -> classification_pb2.ClassifyResponse:
-        given = request.examples
-        if request.labels:
-            raise invalid_argument("give labels or examples, not both: examples bring their labels")
-        if request.multi_label:
-            raise invalid_argument("multi_label is for labels in words; by examples, judge each label by its cosine")
-        example_set.check(given)
-        scoring = example_set.scoring(given)
-        collection = await self._app.collection(given.collection, call) if given.collection else None
-        source = await self._app.io.submit(call.priority, example_set.source, given, collection)
-        results, examples = await self._app.example_classifier.classify(
-            request.images,
-            source,
-            scoring,
-            templates=list(request.templates),
-            top_k=request.top_k,
-            call=call,
-        )
-        return await self._reply(results, examples.labels, call, example_set.report(examples))
-
-    async def _reply(
-        self,
-        results: Sequence[Labelled],
-        labels: Sequence[str],
-        call: Call,
-        report: classification_pb2.ExampleReport | None = None,
-    ) -> classification_pb2.ClassifyResponse:
-        def reply() -> classification_pb2.ClassifyResponse:
-            return classification_pb2.ClassifyResponse(
-                model=convert.model_info(self._app.engine.manifest),
-                results=[_result(entry, labels) for entry in results],
-                examples=report,
+        def reply() -> pb.ClassifyResponse:
+            return pb.ClassifyResponse(
+                model=convert.model_info(self._app.engine.manifest), results=_results(scorer, outcomes), examples=report
             )
 
         # Up to a million scores: not on the event loop.
         return await self._app.io.submit(call.priority, reply)
 
+    async def ClassifyStream(  # noqa: N802
+        self, request_iterator: AsyncIterator[pb.ClassifyStreamRequest], context: Context
+    ) -> AsyncGenerator[pb.ClassifyStreamResponse, None]:
+        """Scores any number of pictures against the labels of the first message, at bulk priority."""
+        del context
+        app, call = self._app, replace(current_call(), priority=Priority.BULK)
+        first = await anext(aiter(request_iterator), None)
+        if first is None or not first.HasField("setup"):
+            raise invalid_argument("the first message of a stream has the setup: what to choose from")
+        if first.images or first.image_urls or first.setup.images or first.setup.image_urls:
+            raise invalid_argument("the first message has no pictures: they follow in messages of their own")
+        async with app.streams.place():
+            scorer, examples = await self._scorer(first.setup, call)
+        del first  # it may hold pictures of examples
+        model = convert.model_info(app.engine.manifest)
+        yield pb.ClassifyStreamResponse(
+            model=model, examples=None if examples is None else example_set.report(examples)
+        )
 
-def _result(labelled: Labelled, labels: Sequence[str]) -> classification_pb2.ClassifyResult:
-    columns = (labelled.labels, labelled.cosines, labelled.probabilities, labelled.truncated)
-    if any(column is None for column in columns):
-        failure = labelled.failure or ItemFailure(Reason.INTERNAL, "no scores")
-        return classification_pb2.ClassifyResult(error=convert.item_error(failure))
-    rows = zip(*(column.tolist() for column in columns if column is not None), strict=True)
-    return classification_pb2.ClassifyResult(
-        scores=[
-            classification_pb2.LabelScore(
-                label=labels[position], cosine=cosine, probability=probability, truncated=truncated
-            )
-            for position, cosine, probability, truncated in rows
-        ]
-    )
+        async def answer(message: tuple[int, pb.ClassifyStreamRequest]) -> pb.ClassifyStreamResponse:
+            position, request = message
+            if request.HasField("setup"):
+                raise invalid_argument("only the first message of a stream has the setup")
+            pictures = _pictures(request)
+            scorer.room.check(len(pictures))
+            outcomes = await app.engine.embed(pictures, call)
+            return await app.io.submit(call.priority, reply, position, outcomes)
+
+        def reply(position: int, outcomes: Sequence[Outcome]) -> pb.ClassifyStreamResponse:
+            return pb.ClassifyStreamResponse(model=model, first_position=position, results=_results(scorer, outcomes))
+
+        messages = placed(request_iterator, lambda request: len(request.images) + len(request.image_urls))
+        async with aclosing(app.streams.answers(messages, answer)) as answers:
+            async for each in answers:
+                yield each
+
+    async def _scorer(self, setup: pb.ClassifyRequest, call: Call) -> tuple[LabelScorer, ExampleVectors | None]:
+        choice = await label_choice(self._app, setup, call)
+        if isinstance(choice, Words):
+            return await self._app.classifier.scorer(choice, top_k=setup.top_k, call=call), None
+        return await self._app.example_classifier.scorer(choice, top_k=setup.top_k, call=call)
+
+
+def _pictures(request: pb.ClassifyRequest | pb.ClassifyStreamRequest) -> list[Input]:
+    count = len(request.images) + len(request.image_urls)
+    if not 1 <= count <= MAX_IMAGES:
+        what = "request" if isinstance(request, pb.ClassifyRequest) else "message"
+        raise invalid_argument(f"a {what} has 1 to {MAX_IMAGES} images, not {count}")
+    return convert.pictures(request.images, request.image_urls)
+
+
+def _results(scorer: LabelScorer, outcomes: Sequence[Outcome]) -> list[pb.ClassifyResult]:
+    return [label_messages.result(labelled, scorer.labels) for labelled in scorer.score(outcomes)]

@@ -79,7 +79,7 @@ async def run_server(
 ) -> AsyncIterator[Running]:
     chosen = Settings(**{**QUIET, **settings})
     loaded, catalog = open_data(data, None, chosen, encoder)
-    app = Application(loaded, catalog, chosen)
+    app = Application(loaded, catalog, chosen, data)
     server = GrpcServer(app, "127.0.0.1:0", spans=spans)
     try:
         await server.start()

@@ -9,8 +9,8 @@ import pytest
 from tests.server.running import Running, picture, run_server
 from tests.server.watched import WatchedEncoder
 from twinlens.encoders.manifest import ScoringRule
-from twinlens.server.core.classify import labels_kept
 from twinlens.server.core.errors import ServiceError
+from twinlens.server.core.label_scorer import LabelRoom
 from twinlens.server.core.labels import fill
 from twinlens.server.core.scoring import probabilities
 from twinlens.v1 import classification_pb2, content_pb2
@@ -83,7 +83,7 @@ async def test_scores_do_not_depend_on_how_many_pictures_are_scored_at_a_time(
     pictures = [picture(colour) for colour in COLOURS]
     pictures.insert(1, b"not a picture")
     whole = await classify(served, *pictures, top_k=2)
-    monkeypatch.setattr("twinlens.server.core.classify._BLOCK", 1)
+    monkeypatch.setattr("twinlens.server.core.label_scorer._BLOCK", 1)
     assert await classify(served, *pictures, top_k=2) == whole
 
 
@@ -151,11 +151,17 @@ def test_what_a_reply_may_take_is_never_less_than_what_it_takes() -> None:
         scores = [
             classification_pb2.LabelScore(label=label, cosine=0.5, probability=0.5, truncated=True) for label in longest
         ]
-        results = [classification_pb2.ClassifyResult(scores=scores)] * pictures
+        results = [
+            classification_pb2.ClassifyResult(
+                scores=scores, none_of_these=True, background_cosine=0.5, background_probability=0.5
+            )
+        ] * pictures
         size = classification_pb2.ClassifyResponse(results=results).ByteSize()
         with pytest.raises(ServiceError, match="may make a reply"):
-            labels_kept(pictures, labels, top_k, size - 6 * pictures)  # what introduces a result is not counted
-        assert labels_kept(pictures, labels, top_k, size + 10 * 30 * pictures) == len(longest)
+            LabelRoom(labels, top_k, size - 6 * pictures).check(pictures)  # what introduces a result is not counted
+        enough = LabelRoom(labels, top_k, size + 10 * 30 * pictures)
+        enough.check(pictures)
+        assert enough.keep == len(longest)
 
 
 @pytest.mark.parametrize("count", [0, 1025])

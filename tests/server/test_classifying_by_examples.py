@@ -108,7 +108,7 @@ async def test_scores_do_not_depend_on_how_many_pictures_are_scored_at_a_time(
 ) -> None:
     asked = [*ASKED[:2], b"not a picture", *ASKED[2:]]
     whole = await classify(served, example_set(rule=rule), *asked, top_k=2)
-    monkeypatch.setattr("twinlens.server.core.classify._BLOCK", 1)
+    monkeypatch.setattr("twinlens.server.core.label_scorer._BLOCK", 1)
     again = await classify(served, example_set(rule=rule), *asked, top_k=2)
     assert whole.results[2].error.reason == content_pb2.ERROR_REASON_INVALID_IMAGE
     for one, other in zip(whole.results, again.results, strict=True):

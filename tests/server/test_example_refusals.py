@@ -140,6 +140,6 @@ async def test_too_much_to_compare_with_is_refused_with_the_way_out(
     monkeypatch.setattr("twinlens.server.core.example_pile.MAX_LABELS", 2)
     _, details = await refusal(served, example_set(rule=KNN))
     assert "more than 2 different labels" in details
-    monkeypatch.setattr("twinlens.server.core.classify.MAX_SCORES", 11)
+    monkeypatch.setattr("twinlens.server.core.label_scorer.MAX_SCORES", 11)
     _, details = await refusal(served, example_set())
     assert "top_k" in details
