@@ -104,7 +104,7 @@ def serve(
         )
     except SettingsError as error:
         raise click.ClickException(str(error)) from None
-    configure_logging(settings.log_level)
+    configure_logging(settings.log_level, settings.log_format)
     bound_native_threads(settings)  # before what follows loads NumPy
     from twinlens.server.core.active import StartError
     from twinlens.server.serve import serve as run
