@@ -7,9 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.engines.report import sheets
-
-_BEGIN = "<!-- measured: written by bench/index.py -->"
-_END = "<!-- end of measured -->"
+from bench.measured_page import write_between_marks
 
 
 def write_measured(page: Path, figures: Mapping[str, Any], picture: str | None) -> None:
@@ -23,11 +21,6 @@ def write_measured(page: Path, figures: Mapping[str, Any], picture: str | None) 
     Raises:
         ValueError: the page lacks the marks.
     """
-    text = page.read_text(encoding="utf-8")
-    before, begin, rest = text.partition(_BEGIN)
-    _, end, after = rest.partition(_END)
-    if not begin or not end:
-        raise ValueError(f"{page.name} lacks the marks {_BEGIN} and {_END}")
     head = (
         f"{figures['rows']:,} vectors of {figures['dimension']} dimensions, {figures['threads']} threads, "
         f"{figures['machine']}:"
@@ -35,5 +28,4 @@ def write_measured(page: Path, figures: Mapping[str, Any], picture: str | None) 
     parts = [head, *(sheet.markdown() for sheet in sheets(figures))]
     if picture is not None:
         parts.append(f"![Growth with the number of vectors, both axes logarithmic]({picture})")
-    measured = "\n\n".join(parts)
-    page.write_text(f"{before}{begin}\n\n{measured}\n\n{end}{after}", encoding="utf-8")
+    write_between_marks(page, "bench/index.py", "\n\n".join(parts))
