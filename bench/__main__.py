@@ -8,8 +8,8 @@ import sys
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-# Only by name: an hour or more, and what compares with a trainer that needs packages of its own.
-LONG = {"index", "quality/ssl", "train_clip"}
+# Only by name: a quarter of an hour or more, and what needs a GPU or packages of its own.
+LONG = {"gpu", "index", "quality/ssl", "serve", "train_clip"}
 
 
 def main() -> int:
