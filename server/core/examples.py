@@ -6,7 +6,7 @@ import hashlib
 import json
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -117,7 +117,7 @@ class ExampleCache:
         # The version is read first: what is made then is at least as new.
         version = source.collection.version if source.collection is not None else ""
         key = [space_id, source.digest, version, source.label_key, rule]
-        shared = Call(request_id=call.request_id, priority=call.priority)
+        shared = replace(call, deadline_s=None)
         return await self._cache.get(
             hashlib.sha256(json.dumps(key).encode()).hexdigest(), lambda: self._learn(source, rule, shared)
         )

@@ -6,7 +6,7 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -155,7 +155,7 @@ class Upserter:
         Raises:
             ServiceError: INVALID_ARGUMENT where more items fail than a reply can tell.
         """
-        bulk = Call(call.request_id, call.deadline_s, Priority.BULK)
+        bulk = replace(call, priority=Priority.BULK)
         report = UpsertReport(self._max_failure_bytes)
         running: deque[asyncio.Task[None]] = deque()
         last: asyncio.Task[None] | None = None
