@@ -57,7 +57,8 @@ class LabelSets:
             ServiceError: NOT_FOUND if there is none, DATA_LOSS if its file cannot be understood.
         """
         files = self._place()
-        return files.held(label_set_id) or await self._io.submit(call.priority, files.read, label_set_id)
+        held = files.held(label_set_id)
+        return held if held is not None else await self._io.submit(call.priority, files.read, label_set_id)
 
     async def words(self, label_set_id: str, call: Call) -> Words:
         """What a label set says to choose from.

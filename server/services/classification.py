@@ -91,7 +91,7 @@ class ClassificationService(LabelSetMethods):
         return await self._app.example_classifier.scorer(choice, top_k=setup.top_k, call=call)
 
 
-def _pictures(request: pb.ClassifyRequest | pb.ClassifyStreamRequest) -> list[Input]:
+def _pictures(request: pb.ClassifyRequest | pb.ClassifyStreamRequest) -> Sequence[Input]:
     count = len(request.images) + len(request.image_urls)
     if not 1 <= count <= MAX_IMAGES:
         what = "request" if isinstance(request, pb.ClassifyRequest) else "message"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -170,7 +170,7 @@ class CountingEncoder(FakeEncoder):
         return np.repeat(self._vector, len(pixels_nchw), axis=0)
 
 
-def _pictures(count: int, size: int) -> Iterable[pb.EmbedStreamRequest]:
+def _pictures(count: int, size: int) -> Iterator[pb.EmbedStreamRequest]:
     for number in range(count):
         yield message(*[number.to_bytes(size, "big")] * 32)
 

@@ -62,7 +62,7 @@ async def test_a_request_that_names_a_label_set_is_answered_as_one_that_says_all
 
 async def test_what_was_put_comes_back_with_its_times(served: Running) -> None:
     made = await put(served, templates=["a {}"], multi_label=True, none_of_these=NONE)
-    assert (made.labels, made.templates, made.multi_label) == (COLOURS, ["a {}"], True)
+    assert (list(made.labels), list(made.templates), made.multi_label) == (COLOURS, ["a {}"], True)
     assert made.none_of_these == NONE
     assert made.create_time == made.update_time
     assert made.create_time.ToSeconds() > 1_600_000_000
@@ -138,7 +138,11 @@ async def test_label_sets_that_cannot_be_meant_are_refused(
 
 
 async def test_a_label_that_cannot_be_embedded_is_found_when_it_is_put(served: Running, data: Path) -> None:
-    for fields in ({"labels": ["red", ".,"], "templates": ["{}"]}, {"none_of_these": {"background_prompts": [".,"]}}):
+    bad: list[dict[str, Any]] = [
+        {"labels": ["red", ".,"], "templates": ["{}"]},
+        {"none_of_these": pb.NoneOfThese(background_prompts=[".,"])},
+    ]
+    for fields in bad:
         wire = pb.LabelSet(id="colours", **{"labels": COLOURS, **fields})
         code, message = await refusal(served.classification.PutLabelSet(pb.PutLabelSetRequest(label_set=wire)))
         assert code is grpc.StatusCode.INVALID_ARGUMENT
