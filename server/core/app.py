@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from twinlens.encoders.protocol import EncoderLike
@@ -16,6 +16,7 @@ from twinlens.server.core.engine import Engine, Input, Outcome, Text, size_of
 from twinlens.server.core.errors import invalid_argument
 from twinlens.server.core.examples import ExampleCache
 from twinlens.server.core.fetch import Fetcher
+from twinlens.server.core.forked import check_encoder
 from twinlens.server.core.item_vectors import ItemVectors
 from twinlens.server.core.label_sets import LabelSets
 from twinlens.server.core.labels import LabelCache
@@ -37,16 +38,25 @@ class Application:
         catalog: The collections.
         settings: How to serve.
         data: The data folder, which keeps label sets beside the collections; None: that of the settings.
+        reopen: Loads the model once more, for a tower that hung.
+
+    Raises:
+        ForkedProcess: the model was loaded by the process that this one is a fork of.
     """
 
     def __init__(
-        self, encoder: EncoderLike, catalog: CatalogLike, settings: Settings, data: Path | None = None
+        self,
+        encoder: EncoderLike,
+        catalog: CatalogLike,
+        settings: Settings,
+        data: Path | None = None,
+        *,
+        reopen: Callable[[], EncoderLike] | None = None,
     ) -> None:
+        check_encoder(encoder)
         self.settings = settings
         self.catalog = catalog
         self.telemetry = Telemetry()
-        # Set when the server is to end, and streams with it.
-        self.draining = asyncio.Event()
         self.io = WorkerPool("io", settings.io_threads)
         self.fetcher = Fetcher(settings, self.telemetry)
         self.engine = Engine(
@@ -56,6 +66,7 @@ class Application:
             prepare_threads=thread_shares(settings).prepare,
             fetcher=self.fetcher,
             telemetry=self.telemetry,
+            reopen=reopen,
         )
         self.operations = OperationRunner(settings.max_operations)
         self.admission = Admission(
@@ -68,7 +79,7 @@ class Application:
         self.labels = LabelCache(self.engine, self.io, settings.label_cache_bytes)
         self.examples = ExampleCache(self.engine, self.io, settings.example_cache_bytes)
         most = settings.max_message_bytes
-        self.searcher = Searcher(self.engine, self.admission, self.io, max_reply_bytes=most)
+        self.searcher = Searcher(self.engine, self.admission, self.io, self.telemetry, max_reply_bytes=most)
         self.classifier = Classifier(self.engine, self.admission, self.labels, max_reply_bytes=most)
         self.example_classifier = ExampleClassifier(
             self.engine, self.admission, self.examples, self.labels, max_reply_bytes=most
@@ -76,6 +87,8 @@ class Application:
         folder = data if data is not None else settings.data
         self.label_sets = LabelSets(self.classifier, self.io, None if folder is None else folder / "label_sets")
         self.item_vectors = ItemVectors(self.engine, catalog, self.io)
+        # Set when the server is about to end, and streams with it.
+        self.draining = asyncio.Event()
         self.streams = MessageStreams(self.draining)
         self.upserter = Upserter(
             self.engine,
@@ -104,7 +117,13 @@ class Application:
         """
         if not id:
             raise invalid_argument("the collection's id is empty")
-        return await self.io.submit(call.priority, self.catalog.get, id)
+        opened = self.catalog.opened(id)
+        return opened if opened is not None else await self.io.submit(call.priority, self.catalog.get, id)
+
+    @property
+    def pools(self) -> tuple[WorkerPool, ...]:
+        """All worker threads."""
+        return self.io, *self.engine.pools
 
     async def close(self) -> None:
         """Stops work, waits for what writes, closes the collections."""

@@ -11,10 +11,12 @@ from twinlens.server.core.app import Application
 from twinlens.server.core.call import current_call
 from twinlens.server.core.engine import Text
 from twinlens.server.core.errors import invalid_argument
+from twinlens.server.core.joined_search import SearchOptions
 from twinlens.server.core.lookup import RawVector, StoredItem
-from twinlens.server.core.search import Answer, Part, SearchOptions
+from twinlens.server.core.search import Answer, Part
 from twinlens.server.services import convert
 from twinlens.server.services.interceptor import Context
+from twinlens.server.services.reply_making import HIT_SIZE, made
 from twinlens.server.services.reply_room import ReplyRoom
 from twinlens.v1 import search_pb2, search_pb2_grpc
 
@@ -65,8 +67,8 @@ class SearchService(search_pb2_grpc.SearchServiceServicer):
                 results=[_result(answer, room) for answer in answers],
             )
 
-        # Thousands of hits with their metadata: not on the event loop.
-        return await self._app.io.submit(call.priority, reply)
+        hits = sum(len(answer.hits) for answer in answers)
+        return await made(reply, HIT_SIZE * hits, self._app.io, call)
 
 
 def _part(part: search_pb2.QueryPart) -> Part:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import grpc
@@ -7,6 +8,7 @@ import numpy as np
 import pytest
 
 from tests.server.running import Running, picture
+from tests.support.pictures import COLOURS
 from twinlens.server.core.engine import Outcome
 from twinlens.server.core.errors import Reason
 from twinlens.server.core.search import mix
@@ -163,3 +165,14 @@ def test_a_mix_does_not_overflow_or_drown() -> None:
     cancelled = mix([Outcome(vector=east), Outcome(vector=east)], [1.0, -1.0])
     assert cancelled.failure is not None
     assert cancelled.failure.reason is Reason.INVALID_VECTOR
+
+
+async def test_callers_at_once_get_what_each_gets_alone(served: Running) -> None:
+    await served.fill_with_colours()
+    words = [f"{size} {colour}" for size in ("small", "large", "bright") for colour in COLOURS]
+    alone = [await served.find(Part(text=word), top_k=5) for word in words]
+    together = await asyncio.gather(*(served.find(Part(text=word), top_k=5) for word in words))
+    assert [ids(reply) for reply in together] == [ids(reply) for reply in alone]
+    for one, other in zip(together, alone, strict=True):
+        scores = [[hit.score for hit in reply.results[0].hits] for reply in (one, other)]
+        assert scores[0] == pytest.approx(scores[1], abs=1e-6)
