@@ -29,7 +29,7 @@ class AsyncStreams(ABC):
 
         Example:
             >>> [each.vector.shape async for each in client.embed_stream(["cat.jpg", TextInput("a cat")])]
-            [(512,), (512,)]
+            [(384,), (384,)]
         """
         return self._exchanged(stream_calls.embed(inputs), progress)
 

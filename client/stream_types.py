@@ -17,7 +17,7 @@ class TextInput:
 
     Example:
         >>> [each.vector.shape for each in client.embed_stream([TextInput("a cat"), "cat.jpg"])]
-        [(512,), (512,)]
+        [(384,), (384,)]
     """
 
     text: str

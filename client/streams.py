@@ -35,9 +35,9 @@ class Streams(ABC):
         Example:
             >>> for each in client.embed_stream(["cat.jpg", TextInput("a cat"), StoredItem("photos", "cat.jpg")]):
             ...     print(each.error or each.vector.shape)
-            (512,)
-            (512,)
-            (512,)
+            (384,)
+            (384,)
+            (384,)
         """
         return self._exchanged(stream_calls.embed(inputs), progress)
 

@@ -24,7 +24,7 @@ class TlsFiles:
             or at an IP address.
 
     Example:
-        >>> secured = Client("search.example.com:443", token="8Gc0…", tls=TlsFiles(ca="ca.pem"))
+        >>> secured = Client("search.example.com:443", token="8Gc0kXb4aTz1", tls=TlsFiles(ca="ca.pem"))
         >>> secured.close()
     """
 
@@ -51,7 +51,7 @@ def credentials(tls: TlsFiles) -> grpc.ChannelCredentials:
     if ca is not None:
         try:
             context.load_verify_locations(cadata=ca.decode("ascii", "replace"))
-        except ssl.SSLError:
+        except (ssl.SSLError, ValueError):
             raise invalid(f"{_named(tls.ca)} holds no certificate in PEM form") from None
     if tls.cert is not None and tls.key is not None:
         try:

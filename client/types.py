@@ -125,7 +125,8 @@ class Part:
         item_modality: Which vector of `item` is meant; None: the picture's, or the caption's where there is no picture.
 
     Example:
-        >>> client.search("photos", parts=[Part(image="dog.jpg"), Part(text="snow", weight=-0.5)])
+        >>> client.search("photos", parts=[Part(image="dog.png"), Part(text="snow", weight=-0.5)])[0].id
+        'dog.jpg'
     """
 
     text: str | None = None
@@ -206,7 +207,9 @@ class Examples:
             models that embed texts.
 
     Example:
-        >>> client.classify(["rex.jpg"], examples=Examples(collection="pets", label_key="breed", rule="knn"))
+        >>> by_breed = Examples(collection="pets", label_key="breed", rule="knn")
+        >>> client.classify(["dog.png"], examples=by_breed)[0].scores[0].label
+        'beagle'
     """
 
     images: Mapping[str, Iterable[ImageInput]] = field(default_factory=dict)
