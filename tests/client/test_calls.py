@@ -191,7 +191,7 @@ def test_pictures_by_address_are_sent_apart_and_come_back_in_the_order_given() -
             results=[classification_pb2.ClassifyResult(scores=each) for each in scores]
         )
 
-    given = [ImageUrl("https://a"), b"b", ImageUrl(""), b"c", ImageUrl("https://d"), b""]
+    given: list[Any] = [ImageUrl("https://a"), b"b", ImageUrl(""), b"c", ImageUrl("https://d"), b""]
     chosen = classify_calls.setup(
         ["a"], None, label_set="", templates=None, top_k=0, multi_label=False, none_of_these=None
     )
