@@ -154,6 +154,10 @@ class Catalog:
             self._check_open()
             return self._opened(id)
 
+    def opened(self, id: str) -> Collection | None:  # noqa: A002
+        """What `get` would return, where that takes no waiting; else None."""
+        return self._open.get(id)
+
     def list(self, *, after: str = "", limit: int = 100) -> builtins.list[Collection]:
         """A page of collections in the order of their ids, from the one behind `after`, without those damaged."""
         check_limit(limit)

@@ -160,6 +160,9 @@ class CatalogLike(Protocol):
     def get(self, id: str) -> CollectionLike:  # noqa: A002
         """The collection of that id."""
 
+    def opened(self, id: str) -> CollectionLike | None:  # noqa: A002
+        """The same where that takes no waiting; else None."""
+
     def list(self, *, after: str = "", limit: int = 100) -> Sequence[CollectionLike]:
         """A page of collections by id."""
 

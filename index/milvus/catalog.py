@@ -89,6 +89,10 @@ class MilvusCatalog:
                 raise CollectionNotFound(f"there is no collection {id}")
             return self._opened(id)
 
+    def opened(self, id: str) -> None:  # noqa: A002, ARG002
+        """As `Catalog.opened`: another server may have deleted it, so Milvus has to be asked."""
+        return
+
     def list(self, *, after: str = "", limit: int = 100) -> builtins.list[MilvusCollection]:
         """As `Catalog.list`."""
         check_limit(limit)

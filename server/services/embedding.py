@@ -17,6 +17,7 @@ from twinlens.server.core.message_streams import placed
 from twinlens.server.core.towers import refuse_if_unsupported
 from twinlens.server.services import convert
 from twinlens.server.services.interceptor import Context
+from twinlens.server.services.reply_making import made
 from twinlens.v1 import content_pb2, embedding_pb2, embedding_pb2_grpc
 
 MAX_INPUTS = 1024
@@ -46,8 +47,7 @@ class EmbeddingService(embedding_pb2_grpc.EmbeddingServiceServicer):
                 model=convert.model_info(self._app.engine.manifest), results=[_result(each) for each in outcomes]
             )
 
-        # Up to a million floats: not on the event loop.
-        return await self._app.io.submit(call.priority, reply)
+        return await made(reply, len(outcomes) * self._app.engine.dimension, self._app.io, call)
 
     async def EmbedStream(  # noqa: N802
         self, request_iterator: AsyncIterator[embedding_pb2.EmbedStreamRequest], context: Context
