@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any, TypeAlias
 
 import grpc
 from google.protobuf import descriptor_pool
 from google.protobuf.descriptor import MethodDescriptor
+from prometheus_client import Counter
 
 from twinlens.server.core.call import current_call, set_current_call
 from twinlens.server.core.telemetry import Telemetry
@@ -146,27 +147,31 @@ class _Method:
         self.name = f"{service}/{method}"
         self._telemetry = telemetry
         self._labels = labels = (kind, service, method)
-        self._handled: dict[grpc.StatusCode, Any] = {}
+        self._handled: dict[grpc.StatusCode, Counter] = {}
+        self._results: tuple[Counter, Counter] | None = None  # of methods whose replies have some
         self.started = telemetry.calls_started.labels(*labels)
         self.seconds = telemetry.call_seconds.labels(*labels)
         self.received = telemetry.messages_received.labels(*labels)
         self.sent = telemetry.messages_sent.labels(*labels)
         self.handled(grpc.StatusCode.OK)
 
-    def handled(self, code: grpc.StatusCode) -> Any:
+    def handled(self, code: grpc.StatusCode) -> Counter:
         """The counter of calls that ended with a status."""
         if (found := self._handled.get(code)) is None:
             found = self._handled[code] = self._telemetry.calls_handled.labels(*self._labels, _shown(code))
         return found
 
-    def count_results(self, good: int, reasons: Iterable[str]) -> None:
+    def count_results(self, good: int, reasons: Sequence[str]) -> None:
         """Counts results of a reply: the good ones, and why others failed."""
-        failed = 0
-        for reason in reasons:
-            failed += 1
-            self._telemetry.failed_items.labels(reason).inc()
-        for outcome, count in (("ok", good), ("failed", failed)):
-            self._telemetry.results.labels(*self._labels[1:], outcome).inc(count)
+        if self._results is None:
+            found = self._telemetry.results
+            self._results = (found.labels(*self._labels[1:], "ok"), found.labels(*self._labels[1:], "failed"))
+        ok, failed = self._results
+        ok.inc(good)
+        if reasons:
+            failed.inc(len(reasons))
+            for reason in reasons:
+                self._telemetry.failed_items.labels(reason).inc()
 
 
 class _SeenCall:
