@@ -75,8 +75,10 @@ class Searcher:
         self._check_modality(options.modality)
         if options.filter:  # before anything is embedded for it; not on the event loop, for it may be long
             await self._io.submit(call.priority, check_filter, options.filter)
+        items = sum(max(1, len(query)) for query in queries)
         size_bytes = sum(_size(part) for query in queries for part in query)
-        with self._admission.admit(sum(max(1, len(query)) for query in queries), size_bytes):
+        pictures = any(isinstance(part.content, Picture | PictureAt) for query in queries for part in query)
+        with self._admission.admit(items, size_bytes, pictures=pictures, call=call):
             outcomes = await self._mix_all(collection, queries, call)
             refuse_if_unsupported([outcome.failure for outcome in outcomes])
             good = [i for i, outcome in enumerate(outcomes) if outcome.vector is not None]
