@@ -123,7 +123,7 @@ class Authority:
 
     def _paths_of(self, method: str, message: Message) -> tuple[Path, ...]:
         if method not in self._paths:
-            self._paths[method] = paths_to_collections(message.DESCRIPTOR)
+            self._paths[method] = paths_to_collections(type(message))
         return self._paths[method]
 
     def _refusal(self, why: str, code: Code, message: str, *, retry_after_s: float | None = None) -> ServiceError:

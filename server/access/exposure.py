@@ -24,12 +24,12 @@ def warnings(settings: Settings) -> list[str]:
     said = []
     if settings.tokens is None and settings.tls_client_ca is None:
         said.append(
-            f"whoever reaches {settings.host}:{settings.port} may read and write everything: there are neither tokens "
+            f"whoever reaches {settings.host} may read and write everything: there are neither tokens "
             "(--tokens) nor certificates of clients (--tls-client-ca)"
         )
     if settings.tls_cert is None:
         said.append(
-            f"what goes to and from {settings.host}:{settings.port} can be read on the way"
+            f"what goes to and from {settings.host} can be read on the way"
             + (", tokens too" if settings.tokens is not None else "")
             + ": there is no TLS (--tls-cert, --tls-key)"
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from typing import cast
 
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import Message
@@ -11,12 +12,12 @@ FIELD = "collection"
 Path = tuple[FieldDescriptor, ...]
 
 
-def paths_to_collections(message: Descriptor) -> tuple[Path, ...]:
-    """Where messages of a type may name a collection: every text field of that name, at any depth.
+def paths_to_collections(message: type[Message]) -> tuple[Path, ...]:
+    """Where messages of a class may name a collection: every text field of that name, at any depth.
 
     Found by the types, not listed: a field that is added to the wire is looked at without anyone's thinking of it.
     """
-    return tuple(_paths(message, ()))
+    return tuple(_paths(cast("Descriptor", message.DESCRIPTOR), ()))
 
 
 def collections_named(message: Message, paths: Iterable[Path]) -> Iterator[str]:

@@ -53,9 +53,14 @@ def redirect(location: str, status: str = "302 Found") -> bytes:
 
 @asynccontextmanager
 async def raw_host(
-    answers: Mapping[str, Answer], *, machine: str = "127.0.0.1", port: int = 0, tls: ssl.SSLContext | None = None
+    answers: Mapping[str, Answer],
+    *,
+    machine: str = "127.0.0.1",
+    port: int = 0,
+    tls: ssl.SSLContext | None = None,
+    greeting: bytes = b"",
 ) -> AsyncIterator[RawHost]:
-    """Listens while the block lasts."""
+    """Listens while the block lasts; says `greeting` to whoever connects."""
     host = RawHost(answers)
     ends: set[asyncio.Task[None]] = set()
 
@@ -66,6 +71,7 @@ async def raw_host(
         assert task is not None
         ends.add(task)
         try:
+            writer.write(greeting)
             head = await reader.readuntil(b"\r\n\r\n")
             host.asked.append(head)
             given = host.answers.get(head.split()[1].decode(), answer(b"", "404 Not Found"))

@@ -338,7 +338,7 @@ async def test_https_checks_the_certificate_against_the_name_and_not_the_machine
         assert "no certificate that this server trusts" in await fetching.refusal("/a", "other")
         strangers = Fetching(host, tls=ssl.create_default_context())
         assert "no certificate that this server trusts" in await strangers.refusal("/a")
-    async with raw_host(answers) as plain:
+    async with raw_host(answers, greeting=b"SSH-2.0-OpenSSH_9.6\r\n") as plain:
         assert "does not speak TLS" in await Fetching(plain, tls=trusting(authority)).refusal("/a")
 
 
