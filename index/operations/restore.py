@@ -74,7 +74,14 @@ def restore_into(folder: Path, place: BackupPlace, manifest: BackupManifest, nam
             with blobs.hold(pictures):
                 done += len(batch)
             yield Progress("pictures", done, manifest.pictures)
-    Database(database, name).close()  # brings an older schema up to date
+    restored = Database(database, name)  # brings an older schema up to date
+    try:
+        with restored.write() as connection:
+            # Backups hold no merged files: what the database says of them is about those of another folder.
+            connection.execute("DELETE FROM segments")
+            connection.execute("DELETE FROM changes")
+    finally:
+        restored.close()
 
 
 def _sound(data: bytes | None, digest: str, named: str) -> bytes:

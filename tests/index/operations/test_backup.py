@@ -98,14 +98,16 @@ def test_a_backup_restores_everything_under_another_name(catalog: Catalog, colle
 
 
 def test_a_merged_and_indexed_collection_restores_to_one_that_is_sound(
-    catalog: Catalog, collection: Collection, place: str
+    catalog: Catalog, collection: Collection, place: str, caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level("INFO", logger="twinlens")
     collection.add_metadata_index("year")
     collection.merge(kind=Kind.FLAT)
     collection.upsert([new_item("fresh", metadata={"year": 2020})], space_id=SPACE)
     collection.delete(["item-05"])
     back_up(collection, place, "one")
     restored = restore(catalog, place, "one", id="copy")
+    assert "are gone" not in caplog.text  # a backup has no merged files, and nothing says that it should
     assert contents(restored) == contents(collection)
     assert [found.id for found in restored.list(filter="year = 2020")] == ["fresh"]
     assert restored.stats().metadata_indexes == collection.stats().metadata_indexes
