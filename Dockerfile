@@ -10,9 +10,10 @@
 #
 # The server only: no torch. Build the bundle outside (`twinlens starter`, `twinlens export`) and mount it.
 # Nothing is written outside /data and /tmp, so a read-only root file system works: --read-only --tmpfs /tmp.
+# The port is open to whoever reaches it until there are tokens and a certificate: docs/security.md.
 
 ARG PYTHON_VERSION=3.12
-# Of the cpu image: cpu, or cpu,openvino and whatever else README.md lists (heic, s3, gcs).
+# Of the cpu image: cpu, or cpu,openvino and whatever else README.md lists (heic, s3, gcs, fetch, otel).
 ARG EXTRAS=cpu
 
 FROM python:${PYTHON_VERSION}-slim AS wheel
