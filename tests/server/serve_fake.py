@@ -33,6 +33,7 @@ class Holding(FakeEncoder):
 
 
 if __name__ == "__main__":
-    configure_logging("info")
+    settings = Settings(data=Path(sys.argv[1]), port=0, port_file=Path(sys.argv[2]))
+    configure_logging(settings.log_level, settings.log_format)
     encoder = Holding() if "hold" in sys.argv else FakeEncoder()
-    serve(Settings(data=Path(sys.argv[1]), port=0, port_file=Path(sys.argv[2])), encoder=encoder)
+    serve(settings, encoder=encoder)
