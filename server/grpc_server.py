@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import logging
 import socket
@@ -10,10 +11,17 @@ import grpc
 from grpc_health.v1 import health, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
+from twinlens.server.access.authority import Authority
+from twinlens.server.access.certificates import CertificateError, Certificates, certificate_files
+from twinlens.server.access.exposure import warnings
+from twinlens.server.access.token_file import TokenFileError
 from twinlens.server.core.active import StartError
 from twinlens.server.core.app import Application
+from twinlens.server.core.forked import ForkedProcess, OwnProcess
 from twinlens.server.health import Health
+from twinlens.server.services.call_places import CallPlaces
 from twinlens.server.services.call_watch import CallWatch
+from twinlens.server.services.caller_interceptor import CallerInterceptor
 from twinlens.server.services.classification import ClassificationService
 from twinlens.server.services.collection import CollectionService
 from twinlens.server.services.collection_operations import CollectionOperationsService
@@ -38,6 +46,8 @@ from twinlens.v1 import (
     search_pb2_grpc,
 )
 
+log = logging.getLogger(__name__)
+
 SERVICES = tuple(
     module.DESCRIPTOR.services_by_name[name].full_name
     for module, name in (
@@ -51,6 +61,8 @@ SERVICES = tuple(
 )
 
 _CALLS_WITHOUT_ITEMS = 256
+_OTHER_CALLS = 1024
+_STREAMS_GO_ON = 0.5  # of the grace
 
 
 class GrpcServer:
@@ -64,15 +76,27 @@ class GrpcServer:
 
     def __init__(self, app: Application, address: str, *, spans: Spans | None = None) -> None:
         self._app = app
+        self._process = OwnProcess("the server")
         self._address = address
+        # A socket in a folder of this user's: whoever reaches it may do everything, and nobody is on the way.
+        self._private = address.startswith("unix:")
         self.health = Health(app, SERVICES)
         self.address = address
+        # More calls than items are admitted could only wait, holding what they were sent; the rest is for calls that
+        # bring none.
+        most_calls = app.settings.max_items_in_flight + _CALLS_WITHOUT_ITEMS
+        self._places = CallPlaces(most_calls)
+        self._authority = Authority(app.settings, app.telemetry, private=self._private)
+        self._certificates: Certificates | None = None
         self._server = grpc.aio.server(
-            interceptors=(_call_watch(app, spans), CallInterceptor(app.settings.max_message_bytes)),
+            interceptors=(
+                _call_watch(app, spans),
+                CallInterceptor(app.settings.max_message_bytes, self._places),
+                CallerInterceptor(self._authority),
+            ),
             options=_options(app.settings),
-            # More calls than items are admitted could only wait, holding what they were sent; the rest is for calls
-            # that bring none.
-            maximum_concurrent_rpcs=app.settings.max_items_in_flight + _CALLS_WITHOUT_ITEMS,
+            # Health and reflection take no places. What gRPC refuses itself comes without a hint.
+            maximum_concurrent_rpcs=most_calls + _OTHER_CALLS,
         )
         embedding_pb2_grpc.add_EmbeddingServiceServicer_to_server(EmbeddingService(app), self._server)
         search_pb2_grpc.add_SearchServiceServicer_to_server(SearchService(app), self._server)
@@ -82,16 +106,35 @@ class GrpcServer:
             CollectionOperationsService(app), self._server
         )
         model_pb2_grpc.add_ModelServiceServicer_to_server(ModelService(app), self._server)
-        health_pb2_grpc.add_HealthServicer_to_server(self.health.servicer, self._server)
+        health_pb2_grpc.add_HealthServicer_to_server(self.health.service, self._server)
         reflection.enable_server_reflection((*SERVICES, health.SERVICE_NAME, reflection.SERVICE_NAME), self._server)
+
+    @property
+    def running_calls(self) -> int:
+        """How many calls run now, but for health and reflection."""
+        return self._places.running
 
     async def start(self) -> None:
         """Binds, answers calls, and returns once the first canary came through.
 
         Raises:
-            StartError: if the address cannot be bound or the canary fails.
+            StartError: if tokens or certificates cannot be read, the address cannot be bound, the canary fails, or this
+                is a fork of the process that made it.
         """
+        try:
+            self._process.check()
+        except ForkedProcess as error:
+            raise StartError(error.message) from None
+        try:
+            self._authority.open()
+            if not self._private and (files := certificate_files(self._app.settings)) is not None:
+                self._certificates = Certificates(files)
+        except (TokenFileError, CertificateError) as error:
+            raise StartError(str(error)) from None
         self.address = self._bind()
+        if not self._private:
+            for warning in warnings(self._app.settings):
+                log.warning("%s", warning)
         await self._server.start()
         try:
             await self.health.start()
@@ -103,20 +146,33 @@ class GrpcServer:
         except Exception as error:
             raise StartError(f"the encoder does not answer: {error}") from error
 
+    def reload(self) -> None:
+        """Looks at the file of tokens now. Certificates are looked at for every connection."""
+        self._authority.reload()
+
     async def stop(self, grace_s: float) -> None:
-        """Goes red, refuses new calls, lets running ones finish within the grace, closes the application."""
+        """Goes red, refuses new calls, lets running ones finish within the grace, closes the application.
+
+        Streams whose callers have more to send are ended after a part of the grace, in which others come to their end.
+        """
         await self.health.stop()
+        loop = asyncio.get_running_loop()
+        draining = loop.call_later(_STREAMS_GO_ON * grace_s, self._app.draining.set)
         await self._server.stop(grace_s)
+        draining.cancel()
         await self._app.close()
 
     def _bind(self) -> str:
-        if not self._address.startswith("unix:"):
+        if not self._private:
             _refuse_taken(self._address)
         try:
-            port = self._server.add_insecure_port(self._address)
+            if self._certificates is None:
+                port = self._server.add_insecure_port(self._address)
+            else:
+                port = self._server.add_secure_port(self._address, self._certificates.credentials)
         except RuntimeError:
             port = 0
-        if self._address.startswith("unix:"):
+        if self._private:
             if not port:
                 raise StartError("the private socket of the local server cannot be made")
             return self._address

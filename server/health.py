@@ -4,18 +4,26 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections.abc import Sequence
-
-from grpc_health.v1 import health, health_pb2
 
 from twinlens.server.core.app import Application
 from twinlens.server.core.canary import canary_picture, fly
+from twinlens.server.core.supervision import Supervisor
+from twinlens.server.services.health import HealthService
 
 log = logging.getLogger(__name__)
 
+# After a worker was replaced, so many canaries in a row have to come through, so long after each other.
+_AFTER_TROUBLE = 2
+_RED_INTERVAL_S = 1.0
+# Canaries take at most about a hundredth of the time, however large the model, but fly at least every few intervals.
+_PAUSE_FOR_FLIGHT = 100.0
+_MOST_INTERVALS = 6.0
+
 
 class Health:
-    """Keeps grpc.health.v1 in step with the canary.
+    """Keeps grpc.health.v1 in step with the canary and with the workers.
 
     Args:
         app: What is watched.
@@ -23,51 +31,104 @@ class Health:
     """
 
     def __init__(self, app: Application, services: Sequence[str]) -> None:
-        self.servicer = health.aio.HealthServicer()
+        self.service = HealthService(services)
         self._app = app
-        self._services = ["", *services]
         self._picture = canary_picture()
-        self._task: asyncio.Task[None] | None = None
+        self._supervisor = Supervisor(app.pools, app.settings.stuck_s, app.telemetry, self._on_trouble)
+        self._tasks: list[asyncio.Task[None]] = []
         self._serving = False
+        self._troubles = 0
+        self._troubled = asyncio.Event()
+        self._wanted = 1  # canaries in a row until it is green
+        self._came_through = True
+        self._fastest_s = math.inf
 
     async def start(self) -> None:
-        """Flies the first canary, then one every interval.
+        """Flies the first canary, then one every interval, and looks after the workers.
 
         Raises:
             Exception: what the first canary met.
         """
-        await self._set(serving=False)
-        await fly(self._app, self._picture, self._app.settings.canary_timeout_s)
-        await self._set(serving=True)
-        self._task = asyncio.create_task(self._watch(), name="twinlens-canary")
+        await self._fly()
+        self._wanted = 0
+        self._set(serving=True)
+        self._tasks = [
+            asyncio.create_task(self._watch(), name="twinlens-canary"),
+            asyncio.create_task(self._supervisor.watch(), name="twinlens-supervisor"),
+        ]
 
     async def check(self) -> bool:
-        """Flies one canary and sets the statuses by it."""
+        """Flies one canary, sets the statuses by it, and returns whether all is well."""
+        troubles = self._troubles
         try:
-            await fly(self._app, self._picture, self._app.settings.canary_timeout_s)
+            await self._fly_unless_paused()
         except Exception:
             log.exception("the canary failed; health is NOT_SERVING until one comes through")
-            await self._set(serving=False)
+            self._came_through = False
+            self._wanted = max(1, self._wanted)
+            self._set(serving=False)
             return False
-        await self._set(serving=True)
-        return True
+        self._came_through = True
+        if troubles == self._troubles:  # otherwise it says nothing of what is there now
+            self._wanted = max(0, self._wanted - 1)
+        self._set(serving=not self._wanted)
+        return not self._wanted
 
     async def stop(self) -> None:
         """Goes red for good."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
-        await self.servicer.enter_graceful_shutdown()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._set(serving=False)
+        self.service.end()
 
     async def _watch(self) -> None:
         while True:
-            await asyncio.sleep(self._app.settings.canary_interval_s)
+            try:
+                async with asyncio.timeout(self._pause_s()):
+                    await self._troubled.wait()
+            except TimeoutError:
+                pass
+            self._troubled.clear()
             await self.check()
+            if not self._came_through:
+                # What was wrong may have been that very canary: the next one waits, so that others get their turn.
+                self._troubled.clear()
 
-    async def _set(self, *, serving: bool) -> None:
+    def _pause_s(self) -> float:
+        interval_s = self._app.settings.canary_interval_s
+        if self._wanted:
+            return min(_RED_INTERVAL_S, interval_s)
+        return max(interval_s, min(_PAUSE_FOR_FLIGHT * self._fastest_s, _MOST_INTERVALS * interval_s))
+
+    async def _fly_unless_paused(self) -> None:
+        pauses = self._supervisor.pauses
+        try:
+            await self._fly()
+        except Exception:
+            self._supervisor.look(asyncio.get_running_loop().time())
+            if self._supervisor.pauses == pauses:
+                raise
+            log.info("the process stood still, and the canary with it; another one flies")
+            await self._fly()
+
+    async def _fly(self) -> None:
+        loop = asyncio.get_running_loop()
+        began_s = loop.time()
+        await fly(self._app, self._picture, self._app.settings.canary_timeout_s)
+        took_s = loop.time() - began_s
+        self._fastest_s = min(self._fastest_s, took_s)
+        self._app.telemetry.canary_seconds.observe(took_s)
+
+    def _on_trouble(self) -> None:
+        self._troubles += 1
+        self._wanted = _AFTER_TROUBLE
+        self._set(serving=False)
+        self._troubled.set()
+
+    def _set(self, *, serving: bool) -> None:
         if serving and not self._serving:
             log.info("serving")
         self._serving = serving
-        status = health_pb2.HealthCheckResponse.SERVING if serving else health_pb2.HealthCheckResponse.NOT_SERVING
-        for service in self._services:
-            await self.servicer.set(service, status)
+        self._app.telemetry.healthy.set(float(serving))
+        self.service.set(serving=serving)

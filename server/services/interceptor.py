@@ -7,7 +7,7 @@ import logging
 import re
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import aclosing, asynccontextmanager
+from contextlib import AbstractContextManager, aclosing, asynccontextmanager, nullcontext
 from dataclasses import replace
 from typing import Any, TypeAlias
 
@@ -18,7 +18,9 @@ from twinlens.index.errors import CollectionError
 from twinlens.printable import printable
 from twinlens.server.core.call import current_call, set_current_call
 from twinlens.server.core.errors import Code, ServiceError, as_service_error, internal, invalid_argument
+from twinlens.server.services.call_places import CallPlaces
 from twinlens.server.services.reply_room import too_large
+from twinlens.server.services.status import retry_hint
 
 log = logging.getLogger(__name__)
 
@@ -55,20 +57,22 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
 
     Args:
         max_reply_bytes: Larger replies are refused.
+        places: For calls that run at a time.
     """
 
-    def __init__(self, max_reply_bytes: int) -> None:
+    def __init__(self, max_reply_bytes: int, places: CallPlaces) -> None:
         self._max_reply_bytes = max_reply_bytes
+        self._places = places
 
     async def intercept_service(
         self,
         continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Handler | None]],
         handler_call_details: grpc.HandlerCallDetails,
     ) -> Handler | None:
-        """Wraps our own methods; health and reflection stay as they are."""
+        """Wraps all methods. Those of health and reflection take no place from others."""
         handler = await continuation(handler_call_details)
         method = handler_call_details.method
-        if handler is None or not method.startswith(_OURS):
+        if handler is None:
             return handler
         offered = dict(handler_call_details.invocation_metadata).get(REQUEST_ID, "")
         request_id = offered if isinstance(offered, str) and _SANE_ID.fullmatch(offered) else uuid.uuid4().hex
@@ -84,14 +88,18 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         if handler.unary_stream is not None:
             answers = self._streamed(handler.unary_stream, parse, method, request_id)
             return grpc.unary_stream_rpc_method_handler(answers, None, encode)
-        answers = self._streamed(handler.stream_stream, lambda raw: _parsed(raw, parse), method, request_id)
+        both_ways: Callable[..., Any] = handler.stream_stream  # type: ignore[assignment]  # there is no fifth kind
+        answers = self._streamed(both_ways, lambda raw: _parsed(raw, parse), method, request_id)
         return grpc.stream_stream_rpc_method_handler(answers, None, encode)
+
+    def _place(self, method: str) -> AbstractContextManager[None]:
+        return self._places.one() if method.startswith(_OURS) else nullcontext()
 
     def _answered(
         self, behaviour: Callable[..., Any], parse: Callable[[Any], Any], method: str, request_id: str
     ) -> Callable[..., Any]:
         async def answer(request: Any, context: Context) -> object:
-            async with _guarded(method, request_id, context):
+            async with _guarded(method, request_id, context, self._place(method)):
                 reply = await behaviour(parse(request), context)
                 if reply.ByteSize() > self._max_reply_bytes:
                     raise too_large(self._max_reply_bytes)
@@ -105,7 +113,10 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         async def answer(request: Any, context: Context) -> None:
             # Written from here, not yielded: gRPC would leave the generator of a caller who hung up to the collector of
             # garbage, and with it the work behind it.
-            async with _guarded(method, request_id, context), aclosing(behaviour(parse(request), context)) as replies:
+            async with (
+                _guarded(method, request_id, context, self._place(method)),
+                aclosing(behaviour(parse(request), context)) as replies,
+            ):
                 async for reply in replies:
                     if reply.ByteSize() > self._max_reply_bytes:
                         raise too_large(self._max_reply_bytes)
@@ -140,25 +151,29 @@ async def _parsed(raw: AsyncIterator[bytes], parse: Callable[[bytes], Any]) -> A
 
 
 @asynccontextmanager
-async def _guarded(method: str, request_id: str, context: Context) -> AsyncIterator[None]:
+async def _guarded(
+    method: str, request_id: str, context: Context, place: AbstractContextManager[None]
+) -> AsyncIterator[None]:
     loop = asyncio.get_running_loop()
     left_s: float | None = context.time_remaining()  # the stubs leave out that there may be no deadline
     began_s = loop.time()
     deadline_s = None if left_s is None else began_s + left_s
     # What others before this one noted of the call stays.
     set_current_call(replace(current_call(), request_id=request_id, deadline_s=deadline_s))
-    metadata: list[tuple[str, str]] = [(REQUEST_ID, request_id)]
+    metadata: list[tuple[str, str | bytes]] = [(REQUEST_ID, request_id)]
     try:
         context.set_trailing_metadata(tuple(metadata))
-        yield
+        with place:
+            yield
     except grpc.aio.AbortError:
         raise
     except Exception as error:
         failure = _failure(error, method, request_id)
+        code, message = _STATUS[failure.code], _one_line(failure.message)
         if failure.retry_after_s is not None:
-            metadata.append(("grpc-retry-pushback-ms", str(round(failure.retry_after_s * 1000))))
+            metadata += retry_hint(code, message, failure.retry_after_s)
             context.set_trailing_metadata(tuple(metadata))
-        await context.abort(_STATUS[failure.code], _one_line(failure.message))
+        await context.abort(code, message)
     log.debug("%s request %s answered in %.1f ms", method, request_id, 1e3 * (loop.time() - began_s))
 
 
@@ -181,6 +196,9 @@ def _failure(error: Exception, method: str, request_id: str) -> ServiceError:
         log.debug("%s request %s came to that by", method, request_id, exc_info=error)
     elif failure.code in {Code.INTERNAL, Code.DATA_LOSS}:
         log.error("%s request %s failed: %s", method, request_id, failure.message, exc_info=error)
+    elif failure.code is Code.INVALID_ARGUMENT:
+        # The message may repeat what was sent, such as a label or a filter: the caller has it, the log is not to.
+        log.info("%s request %s refused: %s", method, request_id, failure.code)
     else:
         log.info("%s request %s refused: %s: %s", method, request_id, failure.code, failure.message)
     return failure

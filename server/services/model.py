@@ -8,6 +8,7 @@ from twinlens.server.core.errors import Code, ServiceError
 from twinlens.server.core.page import decode_token, page_size
 from twinlens.server.services import convert
 from twinlens.server.services.interceptor import Context
+from twinlens.server.services.limits import server_limits
 from twinlens.v1 import model_pb2, model_pb2_grpc
 
 
@@ -24,7 +25,9 @@ class ModelService(model_pb2_grpc.ModelServiceServicer):
         del context
         page_size(request.page_size)
         after = decode_token(request.page_token)
-        return model_pb2.ListModelsResponse(models=[] if after else [self._model()])
+        return model_pb2.ListModelsResponse(
+            models=[] if after else [self._model()], limits=server_limits(self._app.settings)
+        )
 
     async def GetModel(  # noqa: N802
         self, request: model_pb2.GetModelRequest, context: Context
@@ -34,7 +37,7 @@ class ModelService(model_pb2_grpc.ModelServiceServicer):
         manifest = self._app.engine.manifest
         if request.model not in {"", manifest.name, f"{manifest.name}/{manifest.version}"}:
             raise ServiceError(Code.NOT_FOUND, f"there is no model {request.model[:128]!r}")
-        return model_pb2.GetModelResponse(model=self._model())
+        return model_pb2.GetModelResponse(model=self._model(), limits=server_limits(self._app.settings))
 
     def _model(self) -> model_pb2.Model:
         manifest = self._app.engine.manifest

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -32,7 +32,8 @@ from twinlens.v1 import (
 )
 
 # The canary flies once at the start and then not again, so that tests count only their own batches.
-QUIET = {"canary_interval_s": 3600.0, "port": 0}
+# Nor is an encoder that a test holds taken for a stuck one.
+QUIET = {"canary_interval_s": 3600.0, "port": 0, "stuck_s": 60.0}
 
 
 class Running:
@@ -75,11 +76,16 @@ class Running:
 
 @asynccontextmanager
 async def run_server(
-    data: Path, encoder: EncoderLike, *, spans: Spans | None = None, **settings: Any
+    data: Path,
+    encoder: EncoderLike,
+    *,
+    spans: Spans | None = None,
+    reopen: Callable[[], EncoderLike] | None = None,
+    **settings: Any,
 ) -> AsyncIterator[Running]:
     chosen = Settings(**{**QUIET, **settings})
     loaded, catalog = open_data(data, None, chosen, encoder)
-    app = Application(loaded, catalog, chosen, data)
+    app = Application(loaded, catalog, chosen, data, reopen=reopen)
     server = GrpcServer(app, "127.0.0.1:0", spans=spans)
     try:
         await server.start()

@@ -13,7 +13,6 @@ from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from tests.server.running import Running, run_server
 from tests.server.watched import WatchedEncoder
 from tests.support.fake_encoder import FakeEncoder
-from twinlens.server import grpc_server
 from twinlens.server.core.active import StartError
 from twinlens.server.grpc_server import SERVICES
 from twinlens.v1 import collection_pb2, model_pb2
@@ -148,29 +147,3 @@ async def test_reflection_names_the_services(served: Running) -> None:
     replies = [reply async for reply in call]
     names = {service.name for service in replies[0].list_services_response.service}
     assert {*SERVICES, "grpc.health.v1.Health"} <= names
-
-
-async def test_more_calls_than_the_server_could_serve_are_refused_at_once(
-    data: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(grpc_server, "_CALLS_WITHOUT_ITEMS", 1)
-    async with run_server(data, FakeEncoder(), max_items_in_flight=1) as served:
-        stub = health_pb2_grpc.HealthStub(served.channel)
-        watches = [stub.Watch(health_pb2.HealthCheckRequest()) for _ in range(2)]
-        for watch in watches:
-            await watch.read()  # it has begun, and stays open
-        with pytest.raises(grpc.aio.AioRpcError) as caught:
-            await served.models.GetModel(model_pb2.GetModelRequest())
-        assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
-        watches[0].cancel()
-        while not await _answers(served):
-            pass
-        watches[1].cancel()
-
-
-async def _answers(served: Running) -> bool:
-    try:
-        await served.models.GetModel(model_pb2.GetModelRequest())
-    except grpc.aio.AioRpcError:
-        return False
-    return True
