@@ -10,11 +10,19 @@ import grpc
 import pytest
 import pytest_asyncio
 
+from tests.server.access.secured import bearer, token_in
 from tests.server.running import Running, embed_request, picture, refusal, run_server
 from tests.server.watched import WatchedEncoder, until
 from tests.support.pictures import COLOURS
 from tests.support.scraped import Scraped
-from twinlens.v1 import collection_operations_pb2, collection_pb2, content_pb2, embedding_pb2, search_pb2
+from twinlens.v1 import (
+    collection_operations_pb2,
+    collection_pb2,
+    content_pb2,
+    embedding_pb2,
+    embedding_pb2_grpc,
+    search_pb2,
+)
 
 EMBEDDING = "twinlens.v1.EmbeddingService"
 
@@ -216,6 +224,42 @@ async def test_each_call_is_one_line_of_the_access_log_without_what_it_carried(
     assert peer.startswith("ipv4:127.0.0.1:")
     assert second["code"] == "INVALID_ARGUMENT"
     assert "secret" not in caplog.text
+
+
+async def test_the_token_of_a_call_is_named_and_a_stranger_is_counted_by_the_method_he_asked_for(
+    data: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "twinlens.access")
+    token = token_in(tmp_path / "tokens.toml", "indexer", "read")
+    async with run_server(data, WatchedEncoder(), tokens=tmp_path / "tokens.toml", log_format="json") as served:
+        await served.embedding.Embed(embed_request("a text"), metadata=bearer(token))
+        assert (await refusal(served.embed("a text")))[0] is grpc.StatusCode.UNAUTHENTICATED
+        now = await all_ended(served)
+    (stranger,) = now.samples("grpc_server_handled_total", grpc_code="Unauthenticated")
+    assert (stranger.labels["grpc_type"], stranger.labels["grpc_method"], stranger.value) == ("unary", "Embed", 1)
+    assert now.sum("grpc_server_msg_received_total", grpc_method="Embed") == 1
+    first, second = (record.fields for record in caplog.records)  # type: ignore[attr-defined]  # ours
+    assert (first["token"], first["code"]) == ("indexer", "OK")
+    assert "token" not in second
+    assert second["code"] == "UNAUTHENTICATED"
+    assert token not in caplog.text
+
+
+async def test_a_caller_who_vanishes_in_the_middle_of_a_stream_is_no_fault_of_the_server(
+    served: Running, encoder: WatchedEncoder
+) -> None:
+    encoder.hold()
+    async with grpc.aio.insecure_channel(served.server.address) as channel:
+        stub = embedding_pb2_grpc.EmbeddingServiceStub(channel)
+        stream: Any = stub.EmbedStream()
+        await stream.write(embedding_pb2.EmbedStreamRequest(inputs=embed_request("a", "b").inputs))
+        await encoder.entered()
+    encoder.release()
+    now = await all_ended(served)
+    (ended,) = (sample for sample in now.samples("grpc_server_handled_total") if sample.value)
+    assert (ended.labels["grpc_method"], ended.labels["grpc_code"]) == ("EmbedStream", "Canceled")
+    assert now.sum("grpc_server_msg_received_total") == 1
+    assert now.sum("twinlens_items_total") == now.sum("twinlens_item_outcomes_total")
 
 
 async def test_as_text_the_access_log_is_kept_for_debugging(data: Path, caplog: pytest.LogCaptureFixture) -> None:
