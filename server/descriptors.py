@@ -8,6 +8,8 @@ import resource
 log = logging.getLogger(__name__)
 
 ENOUGH = 65_536
+# Kept for collections, pictures and what else a process opens.
+_KEPT = 512
 
 
 def allow_many_files() -> None:
@@ -23,3 +25,11 @@ def allow_many_files() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
     except (OSError, ValueError):
         log.warning("the limit on open files stays at %d", soft)
+
+
+def most_connections() -> int:
+    """How many connections leave files enough for everything else: a crowd of callers must not keep items from disk."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY:
+        return ENOUGH
+    return max(soft - _KEPT, soft // 2)

@@ -18,6 +18,7 @@ from twinlens.server.access.token_file import TokenFileError
 from twinlens.server.core.active import StartError
 from twinlens.server.core.app import Application
 from twinlens.server.core.forked import ForkedProcess, OwnProcess
+from twinlens.server.descriptors import most_connections
 from twinlens.server.health import Health
 from twinlens.server.services.call_places import CallPlaces
 from twinlens.server.services.call_watch import CallWatch
@@ -213,6 +214,7 @@ def _options(settings: Settings) -> list[tuple[str, int]]:
     return [
         ("grpc.max_receive_message_length", settings.max_message_bytes),
         ("grpc.max_send_message_length", settings.max_message_bytes),
+        ("grpc.max_allowed_incoming_connections", most_connections()),
         # Two servers on one port would split the calls between them without a word.
         ("grpc.so_reuseport", 0),
         ("grpc.keepalive_time_ms", 30_000),

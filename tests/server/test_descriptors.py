@@ -1,10 +1,19 @@
 from __future__ import annotations
 
+import asyncio
 import resource
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+
+from tests.server.running import run_server
+from tests.server.watched import PATIENCE_S
+from tests.support.fake_encoder import FakeEncoder
+from tests.support.http2_peer import http2_peer
+from twinlens.server import grpc_server
+from twinlens.server.descriptors import most_connections
 
 SCRIPT = """
 import resource, sys
@@ -26,3 +35,34 @@ def test_the_limit_on_open_files_is_raised_as_far_as_allowed(soft: int, hard: st
         [sys.executable, "-c", SCRIPT, str(soft), hard], capture_output=True, text=True, check=True, timeout=60
     )
     assert done.stdout.split() == [str(after), hard or str(HARD)]
+
+
+@pytest.mark.parametrize(
+    ("limit", "most"), [(160, 80), (1024, 512), (65_536, 65_024), (resource.RLIM_INFINITY, 65_536)]
+)
+def test_connections_leave_files_for_everything_else(limit: int, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (limit, limit))
+    assert most_connections() == most
+
+
+async def test_a_connection_too_many_is_closed_and_taken_once_there_is_room(
+    data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(grpc_server, "most_connections", lambda: 2)
+    async with run_server(data, FakeEncoder()) as served:
+        await served.embed("ours is the first")
+        async with http2_peer(served.server.address) as second:
+            await second.read()
+            assert await closed(served.server.address)
+        async with asyncio.timeout(PATIENCE_S):
+            while await closed(served.server.address):
+                pass  # until the second is seen to be gone
+
+
+async def closed(address: str) -> bool:
+    async with http2_peer(address) as peer:
+        try:
+            await peer.read()
+        except (asyncio.IncompleteReadError, ConnectionError):
+            return True
+        return False

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import struct
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 
 DATA, HEADERS, RST_STREAM, SETTINGS, PING, GOAWAY = 0x0, 0x1, 0x3, 0x4, 0x6, 0x7
@@ -78,7 +78,8 @@ async def http2_peer(address: str) -> AsyncIterator[Http2Peer]:
     try:
         writer.write(_PREFACE)
         peer = Http2Peer(reader, writer)
-        await peer.send(SETTINGS)
+        with suppress(ConnectionError):  # closed already: whoever reads learns of it
+            await peer.send(SETTINGS)
         yield peer
     finally:
         writer.close()
