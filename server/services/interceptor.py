@@ -154,10 +154,8 @@ async def _parsed(raw: AsyncIterator[bytes], parse: Callable[[bytes], Any]) -> A
 async def _guarded(
     method: str, request_id: str, context: Context, place: AbstractContextManager[None]
 ) -> AsyncIterator[None]:
-    loop = asyncio.get_running_loop()
     left_s: float | None = context.time_remaining()  # the stubs leave out that there may be no deadline
-    began_s = loop.time()
-    deadline_s = None if left_s is None else began_s + left_s
+    deadline_s = None if left_s is None else asyncio.get_running_loop().time() + left_s
     # What others before this one noted of the call stays.
     set_current_call(replace(current_call(), request_id=request_id, deadline_s=deadline_s))
     metadata: list[tuple[str, str | bytes]] = [(REQUEST_ID, request_id)]
@@ -174,7 +172,6 @@ async def _guarded(
             metadata += retry_hint(code, message, failure.retry_after_s)
             context.set_trailing_metadata(tuple(metadata))
         await context.abort(code, message)
-    log.debug("%s request %s answered in %.1f ms", method, request_id, 1e3 * (loop.time() - began_s))
 
 
 def _one_line(message: str) -> str:
