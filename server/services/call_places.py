@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from prometheus_client import Counter
+
 from twinlens.server.core.errors import Code, ServiceError
 
 _RETRY_AFTER_S = 0.25
@@ -15,10 +17,12 @@ class CallPlaces:
 
     Args:
         most: How many at a time.
+        refused: Counts those it refuses.
     """
 
-    def __init__(self, most: int) -> None:
+    def __init__(self, most: int, refused: Counter | None = None) -> None:
         self._most = most
+        self._refused = refused
         self._running = 0
 
     @property
@@ -34,6 +38,8 @@ class CallPlaces:
             ServiceError: RESOURCE_EXHAUSTED if there is none.
         """
         if self._running >= self._most:
+            if self._refused is not None:
+                self._refused.inc()
             raise ServiceError(
                 Code.RESOURCE_EXHAUSTED,
                 f"the server is at {self._running} calls already; try again in a moment",
