@@ -86,7 +86,7 @@ class GrpcServer:
         # More calls than items are admitted could only wait, holding what they were sent; the rest is for calls that
         # bring none.
         most_calls = app.settings.max_items_in_flight + _CALLS_WITHOUT_ITEMS
-        self._places = CallPlaces(most_calls)
+        self._places = CallPlaces(most_calls, app.telemetry.refused.labels("calls"))
         self._authority = Authority(app.settings, app.telemetry, private=self._private)
         self._certificates: Certificates | None = None
         self._server = grpc.aio.server(
