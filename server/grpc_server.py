@@ -49,6 +49,9 @@ from twinlens.v1 import (
 
 log = logging.getLogger(__name__)
 
+# Whoever connects and does not get to his first call by then is let go; gRPC would wait for two minutes.
+_HANDSHAKE_MS = 20_000
+
 SERVICES = tuple(
     module.DESCRIPTOR.services_by_name[name].full_name
     for module, name in (
@@ -215,6 +218,7 @@ def _options(settings: Settings) -> list[tuple[str, int]]:
         ("grpc.max_receive_message_length", settings.max_message_bytes),
         ("grpc.max_send_message_length", settings.max_message_bytes),
         ("grpc.max_allowed_incoming_connections", most_connections()),
+        ("grpc.server_handshake_timeout_ms", _HANDSHAKE_MS),
         # Two servers on one port would split the calls between them without a word.
         ("grpc.so_reuseport", 0),
         ("grpc.keepalive_time_ms", 30_000),
