@@ -110,6 +110,28 @@ async def test_pictures_to_label_may_be_addresses_and_come_after_those_sent(
         assert (await served.classification.Classify(only)).results[0].scores[0].label == "red"
 
 
+async def test_streams_take_addresses_too(data: Path, answers: dict[str, Any]) -> None:
+    async with fetching(data, answers) as (served, host):
+        inputs = [embedding_pb2.EmbedInput(image_url=at(host, f"/{name}.png")) for name in ("red", "missing", "blue")]
+        messages = [embedding_pb2.EmbedStreamRequest(inputs=[each]) for each in inputs]
+        replies: Any = served.embedding.EmbedStream(iter(messages))
+        outcomes = [result.WhichOneof("outcome") async for reply in replies for result in reply.results]
+        assert outcomes == ["embedding", "error", "embedding"]
+        setup = classification_pb2.ClassifyRequest(labels=["red", "green", "blue"], top_k=1)
+        urls = [at(host, "/blue.png"), at(host, "/missing.png")]
+        stream: Any = served.classification.ClassifyStream(
+            iter(
+                [
+                    classification_pb2.ClassifyStreamRequest(setup=setup),
+                    classification_pb2.ClassifyStreamRequest(images=[picture("red")], image_urls=urls),
+                ]
+            )
+        )
+        results = [result async for reply in stream for result in reply.results]
+        assert [score.label for result in results for score in result.scores] == ["red", "blue"]
+        assert results[2].error.reason == NOT_FETCHED
+
+
 async def test_an_item_may_be_an_address_whose_picture_is_kept(data: Path, answers: dict[str, Any]) -> None:
     async with fetching(data, answers) as (served, host):
         await served.create()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -54,5 +54,5 @@ def token_in(path: Path, name: str, *scopes: str, rate: float | None = None, exp
     return token
 
 
-def bearer(token: str) -> Sequence[tuple[str, str]]:
+def bearer(token: str) -> tuple[tuple[str, str], ...]:
     return (("authorization", f"Bearer {token}"),)

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.server.access.secured import secured
 from twinlens.server.access.exposure import is_loopback, warnings
 from twinlens.server.settings import Settings
 
@@ -29,3 +30,12 @@ def test_an_open_port_without_tokens_or_tls_is_warned_of(host: str, tmp_path: Pa
     assert "--tokens" in no_tokens
     assert warnings(Settings(host=host, tokens=tmp_path / "t", **files)) == []
     assert warnings(Settings(host=host, tls_client_ca=tmp_path / "a", **files)) == []
+
+
+async def test_a_server_that_is_open_says_so_in_its_log(data: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async with secured(data, host="0.0.0.0"):  # noqa: S104 - it listens on loopback all the same
+        assert "may read and write everything" in caplog.text
+        assert "there is no TLS" in caplog.text
+    caplog.clear()
+    async with secured(data):
+        assert "may read" not in caplog.text

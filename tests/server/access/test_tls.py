@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from pathlib import Path
 
@@ -10,7 +11,9 @@ import pytest
 
 from tests.server.access.secured import bearer, secured, token_in
 from tests.server.running import embed_request, refusal
+from tests.server.watched import PATIENCE_S
 from tests.support.certificates import Authority
+from twinlens.server import grpc_server
 from twinlens.server.access.certificates import CertificateError, CertificateFiles, Certificates
 from twinlens.server.core.active import StartError
 from twinlens.server.settings import SettingsError, load_settings
@@ -78,6 +81,20 @@ async def test_tls_and_tokens_go_together(data: Path, authority: Authority, tmp_
         async with grpc.aio.secure_channel(server.address, credentials(authority.ca)) as channel:
             embed = embedding_pb2_grpc.EmbeddingServiceStub(channel).Embed
             assert (await refusal(embed(embed_request("red"))))[0] is grpc.StatusCode.UNAUTHENTICATED
+
+
+async def test_who_connects_and_says_nothing_is_let_go(
+    data: Path, authority: Authority, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(grpc_server, "_HANDSHAKE_MS", 200)
+    chain, key = authority.sign("server", "127.0.0.1")
+    plain: dict[str, Path] = {}
+    for files in (plain, {"tls_cert": chain, "tls_key": key}):
+        async with secured(data, None, **files) as server, asyncio.timeout(PATIENCE_S):
+            reader, writer = await asyncio.open_connection(*server.address.split(":"))
+            while await reader.read(1024):
+                pass
+            writer.transport.abort()
 
 
 async def test_a_renewed_certificate_is_taken_without_a_restart_and_a_broken_one_is_not(

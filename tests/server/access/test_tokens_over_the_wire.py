@@ -16,6 +16,7 @@ from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 from tests.server.access.secured import Secured, bearer, secured, token_in
 from tests.server.running import embed_request, picture, refusal
+from twinlens.server.access.scopes import HEALTH, NEEDS
 from twinlens.server.access.token_file import remove_token
 from twinlens.server.core.active import StartError
 from twinlens.v1 import (
@@ -301,15 +302,16 @@ async def passes(call: Any) -> bool:
     return True
 
 
-async def test_what_is_no_message_of_health_or_reflection_is_told_without_the_parsers_words(
-    server: Secured, channel: grpc.aio.Channel, admin: str
+@pytest.mark.parametrize("method", sorted(NEEDS))
+async def test_no_method_is_open_to_strangers_and_none_tells_the_parsers_words(
+    server: Secured, channel: grpc.aio.Channel, admin: str, method: str
 ) -> None:
-    for method in ("/grpc.health.v1.Health/Check", "/grpc.health.v1.Health/Watch"):
-        shape: Any = channel.unary_stream if method.endswith("Watch") else channel.unary_unary
-        code, message = await refusal(shape(method)(b"\xff\xff\xff", metadata=bearer(admin)))
-        assert (code, message) == (grpc.StatusCode.INVALID_ARGUMENT, "the bytes are not a message of this method")
-    reflect: Any = channel.stream_stream("/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo")
-    code, message = await refusal(reflect(iter([b"\xff\xff\xff"]), metadata=bearer(admin)))
+    # On the wire a single message and a stream of one are the same.
+    call: Any = channel.stream_stream(method)
+    if not method.startswith(HEALTH):
+        assert (await refusal(call(iter([b""]))))[0] is UNAUTHENTICATED
+        assert (await refusal(call(iter([b"\xff\xff\xff"]))))[0] is UNAUTHENTICATED
+    code, message = await refusal(call(iter([b"\xff\xff\xff"]), metadata=bearer(admin)))
     assert (code, message) == (grpc.StatusCode.INVALID_ARGUMENT, "the bytes are not a message of this method")
 
 
