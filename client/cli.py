@@ -1,4 +1,4 @@
-"""The commands that talk to a server: `twinlens ingest | search | label | collections | health`."""
+"""The commands that talk to a server: `twinlens ingest | search | label | labelsets | collections | health`."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from twinlens.client.commands.collections import collections
 from twinlens.client.commands.health import health
 from twinlens.client.commands.ingest import ingest
 from twinlens.client.commands.label import label
+from twinlens.client.commands.label_sets import label_sets
 from twinlens.client.commands.search import search
 from twinlens.client.commands.transfer import export, import_
 
 for _command in (merge, check, duplicates, generations, index, backup, restore, backups, export, import_):
     collections.command(_command.__name__.rstrip("_"))(_command)
 
-__all__ = ["collections", "health", "ingest", "label", "search"]
+__all__ = ["collections", "health", "ingest", "label", "label_sets", "search"]

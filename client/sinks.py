@@ -16,7 +16,7 @@ from twinlens.client.errors import TwinlensError, invalid
 from twinlens.client.sources import FoundImage, portable
 from twinlens.client.types import Classification
 
-COLUMNS = ("id", "path", "label", "probability", "cosine", "labels", "error")
+COLUMNS = ("id", "path", "label", "probability", "cosine", "labels", "none_of_these", "error")
 _ROWS_A_GROUP = 4096
 
 
@@ -27,10 +27,11 @@ class LabelRow:
     Attributes:
         id: Its path below the folder.
         path: Its path as it can be opened from where the command ran.
-        label: The best label; None where the picture failed.
+        label: The best label; None where the picture failed, or shows none of the labels.
         probability: The model's own probability of that label.
         cosine: Raw cosine of picture and that label.
         labels: The best labels, best first, each with `label`, `probability` and `cosine`. In CSV this is JSON text.
+        none_of_these: None of them fits; they are told all the same.
         error: Why it failed; empty where it did not.
     """
 
@@ -40,6 +41,7 @@ class LabelRow:
     probability: float | None
     cosine: float | None
     labels: tuple[dict[str, Any], ...]
+    none_of_these: bool = False
     error: str = ""
 
 
@@ -47,12 +49,14 @@ def label_row(found: FoundImage, result: Classification) -> LabelRow:
     """The row of one picture's result."""
     item_id, path = found.id, portable(str(found.path))
     if result.error is not None or not result.scores:
-        return LabelRow(item_id, path, None, None, None, (), str(result.error or "no label came back"))
+        return LabelRow(item_id, path, None, None, None, (), error=str(result.error or "no label came back"))
     best = result.scores[0]
     labels = tuple(
         {"label": each.label, "probability": _short(each.probability), "cosine": _short(each.cosine)}
         for each in result.scores
     )
+    if result.none_of_these:
+        return LabelRow(item_id, path, None, None, None, labels, none_of_these=True)
     return LabelRow(item_id, path, best.label, _short(best.probability), _short(best.cosine), labels)
 
 
@@ -95,7 +99,9 @@ class _Csv:
     def write(self, rows: Sequence[LabelRow]) -> None:
         for row in rows:
             labels = json.dumps(row.labels, ensure_ascii=False) if row.labels else ""
-            self._writer.writerow((row.id, row.path, row.label, row.probability, row.cosine, labels, row.error))
+            none = json.dumps(row.none_of_these)
+            best = (row.label, row.probability, row.cosine)
+            self._writer.writerow((row.id, row.path, *best, labels, none, row.error))
 
     def close(self) -> None:
         self._file.close()
@@ -109,7 +115,7 @@ class _Parquet:
         self._arrow = pa
         text, number = pa.string(), pa.float32()
         score = pa.struct([("label", text), ("probability", number), ("cosine", number)])
-        types = (text, text, text, number, number, pa.list_(score), text)
+        types = (text, text, text, number, number, pa.list_(score), pa.bool_(), text)
         self._schema = pa.schema(list(zip(COLUMNS, types, strict=True)))
         self._writer = pq.ParquetWriter(str(path), self._schema)
         self._rows: list[LabelRow] = []

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeAlias, TypeVar
 
 from google.protobuf.message import Message
 
 from twinlens.client import convert, types
 from twinlens.client.calls import (
     MAX_BYTES,
+    Picture,
     Plan,
     Service,
     embed_input,
@@ -31,7 +32,8 @@ from twinlens.client.types import StoredItem
 from twinlens.v1 import classification_pb2, embedding_pb2
 
 R = TypeVar("R")
-W = TypeVar("W")
+
+Wire: TypeAlias = embedding_pb2.EmbedInput | Picture
 
 # Enough to keep the towers busy, few enough that a stream is never far ahead of its answers.
 _MESSAGE_ITEMS = 32
@@ -51,6 +53,7 @@ class Exchange(Generic[R]):
         rest: What is left when all answers are read: of inputs that could not be sent.
         step: What happens to the inputs, for whoever watches.
         total: How many there are; 0 where that is not known.
+        opening: How many of the first messages say what the others are about.
     """
 
     service: Service
@@ -60,6 +63,7 @@ class Exchange(Generic[R]):
     rest: Callable[[], Iterator[R]]
     step: str
     total: int
+    opening: int = 0
 
 
 def embed(inputs: Iterable[EmbedInput]) -> Plan[Exchange[Embedding]]:
@@ -69,9 +73,9 @@ def embed(inputs: Iterable[EmbedInput]) -> Plan[Exchange[Embedding]]:
     turns: _Turns[Embedding] = _Turns(lambda error: Embedding(None, error))
     wires = (_small(_embed_input(each), room) for each in given)
 
-    def message(sent: Sequence[tuple[int, embedding_pb2.EmbedInput]]) -> tuple[Message, list[int]]:
-        request = embedding_pb2.EmbedStreamRequest(inputs=[wire for _, wire in sent])
-        return request, [position for position, _ in sent]
+    def message(batch: Sequence[Wire]) -> tuple[Message, list[int]]:
+        sent = [(i, wire) for i, wire in enumerate(batch) if isinstance(wire, embedding_pb2.EmbedInput)]
+        return embedding_pb2.EmbedStreamRequest(inputs=[wire for _, wire in sent]), [i for i, _ in sent]
 
     def read(response: embedding_pb2.EmbedStreamResponse) -> Iterator[Embedding]:
         model = convert.model_info(response.model)
@@ -91,14 +95,14 @@ def classify(images: Iterable[types.ImageInput], chosen: Plan[LabelSetup]) -> Pl
     wires = (_small(each, room) for each in found)
     answers = room // max(1, chosen_from.answer_bytes)
 
-    def message(sent: Sequence[tuple[int, bytes | types.ImageUrl]]) -> tuple[Message, list[int]]:
-        encoded = [(position, each) for position, each in sent if isinstance(each, bytes)]
-        named = [(position, each.url) for position, each in sent if isinstance(each, types.ImageUrl)]
+    def message(batch: Sequence[Wire]) -> tuple[Message, list[int]]:
+        encoded = [(i, each) for i, each in enumerate(batch) if isinstance(each, bytes)]
+        named = [(i, each.url) for i, each in enumerate(batch) if isinstance(each, types.ImageUrl)]
         request = classification_pb2.ClassifyStreamRequest(
             images=[data for _, data in encoded], image_urls=[url for _, url in named]
         )
         # The results of pictures that are fetched come after the others.
-        return request, [position for position, _ in [*encoded, *named]]
+        return request, [i for i, _ in [*encoded, *named]]
 
     def requests() -> Iterator[Message]:
         yield classification_pb2.ClassifyStreamRequest(setup=chosen_from.wire)
@@ -110,7 +114,7 @@ def classify(images: Iterable[types.ImageInput], chosen: Plan[LabelSetup]) -> Pl
             return iter(())
         return turns.answered([convert.classification(result) for result in response.results])
 
-    return Exchange("classification", "ClassifyStream", requests(), read, turns.rest, "labelled", _total(images))
+    return Exchange("classification", "ClassifyStream", requests(), read, turns.rest, "labelled", _total(images), 1)
 
 
 class _Turns(Generic[R]):
@@ -149,21 +153,18 @@ class _Turns(Generic[R]):
 
 
 def _messages(
-    wires: Iterator[W | types.ItemError],
+    wires: Iterator[Wire],
     turns: _Turns[R],
-    message: Callable[[Sequence[tuple[int, W]]], tuple[Message, list[int]]],
+    message: Callable[[Sequence[Wire]], tuple[Message, list[int]]],
     max_count: int,
     room: int,
 ) -> Iterator[Message]:
-    for batch in split(wires, wire_size, max_count=max_count, max_bytes=min(MAX_BYTES, room)):  # type: ignore[arg-type]
+    for batch in split(wires, wire_size, max_count=max_count, max_bytes=min(MAX_BYTES, room)):
         errors = [each if isinstance(each, types.ItemError) else None for each in batch]
-        sent = [(position, each) for position, each in enumerate(batch) if not isinstance(each, types.ItemError)]
-        if not sent:
-            turns.note(errors, [])
-            continue
-        request, order = message(sent)
+        request, order = message(batch)
         turns.note(errors, order)
-        yield request
+        if order:
+            yield request
 
 
 def _embed_input(given: EmbedInput) -> embedding_pb2.EmbedInput | types.ItemError:
@@ -186,12 +187,12 @@ def _room(told: Told) -> int:
     return max(_FRAME_BYTES, min(told.limits.max_message_bytes or MAX_MESSAGE_BYTES, MAX_MESSAGE_BYTES) - _FRAME_BYTES)
 
 
-def _small(wire: W | types.ItemError, room: int) -> W | types.ItemError:
-    if isinstance(wire, types.ItemError) or wire_size(wire) <= room:  # type: ignore[arg-type]
+def _small(wire: Wire, room: int) -> Wire:
+    if isinstance(wire, types.ItemError) or wire_size(wire) <= room:
         return wire
     return types.ItemError(
         "INVALID_INPUT",
-        f"{wire_size(wire) / 2**20:.1f} MiB are more than the server takes at once",  # type: ignore[arg-type]
+        f"{wire_size(wire) / 2**20:.1f} MiB are more than the server takes at once",
     )
 
 

@@ -14,26 +14,33 @@ import typer
 from twinlens.client.commands.label_by import RuleName, label_by
 from twinlens.client.commands.options import AsJson, BundleAlone, Local, Server
 from twinlens.client.commands.output import passed_over, print_json, print_table
+from twinlens.client.commands.word_options import (
+    Background,
+    Labels,
+    LabelsFile,
+    MinCosine,
+    MinProbability,
+    MultiLabel,
+    Template,
+    none_of_these,
+)
 from twinlens.client.connect import connect
 from twinlens.client.errors import TwinlensError
-from twinlens.client.label import label_images
+from twinlens.client.label import NO_LABEL, label_images
 from twinlens.client.progress import print_line, progress, stderr_console
 from twinlens.client.sinks import LabelRow, LabelSink, check_out, jsonl_line, open_sink
 from twinlens.client.sources import Skipped, walk_images
 from twinlens.client.tables import count_table
 from twinlens.printable import printable, printable_json
 
-_WAY_OUT = "labelling needs none: give --bundle instead"
-
 
 def label(
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Read recursively; or a single picture.")],
-    labels: Annotated[
-        str | None, typer.Option("--labels", metavar="A,B,C", help="The labels to choose from, between commas.")
-    ] = None,
-    labels_file: Annotated[
-        Path | None,
-        typer.Option("--labels-file", metavar="FILE", help="The labels, one a line (they may hold commas)."),
+    labels: Labels = None,
+    labels_file: LabelsFile = None,
+    label_set: Annotated[
+        str | None,
+        typer.Option("--label-set", metavar="NAME", help="Labels kept under a name; see `twinlens labelsets put`."),
     ] = None,
     examples: Annotated[
         Path | None,
@@ -89,17 +96,11 @@ def label(
             "stdout.",
         ),
     ] = None,
-    template: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--template",
-            metavar="TEXT",
-            help="Prompt around a label, whose place is {}; may be repeated. Default: 'a photo of a {}.'",
-        ),
-    ] = None,
-    multi_label: Annotated[
-        bool, typer.Option("--multi-label", help="Judge each label on its own instead of against the others.")
-    ] = False,
+    template: Template = None,
+    multi_label: MultiLabel = False,
+    min_cosine: MinCosine = None,
+    min_probability: MinProbability = None,
+    background: Background = None,
     top_k: Annotated[
         int, typer.Option("--top-k", "-k", min=0, help="How many labels a picture in column `labels`; 0 means all.")
     ] = 5,
@@ -110,15 +111,19 @@ def label(
 ) -> None:
     """Label the pictures of FOLDER by text alone (zero-shot) or by examples, one row a picture.
 
-    Columns: id (the path below FOLDER), path, label, probability, cosine, labels (the best --top-k of them), error.
+    Columns: id (the path below FOLDER), path, label, probability, cosine, labels (the best --top-k of them),
+    none_of_these, error. Where none of the labels fits (--min-cosine, --min-probability, --background), label is empty
+    and `labels` tells the best all the same.
     Pictures that cannot be read are rows with an error; the exit code is 0 if at least one picture was labelled.
     No collection is needed: --bundle alone will do, and a --local folder that is missing is made if --bundle is given.
     Models of pictures alone label by examples.
     """
     skipped = Skipped()
+    none = none_of_these(min_cosine, min_probability, background)
     by = label_by(
         labels=labels,
         labels_file=labels_file,
+        label_set=label_set,
         examples=examples,
         collection=examples_collection,
         label_key=label_key,
@@ -128,6 +133,7 @@ def label(
         text_weight=text_weight,
         templates=template,
         multi_label=multi_label,
+        none_of_these=none,
         skipped=skipped,
     )
     if out is not None:
@@ -146,9 +152,9 @@ def label(
             server,
             local,
             bundle,
-            create=bundle is not None and examples_collection is None,
-            alone=examples_collection is None,
-            way_out=_WAY_OUT if examples_collection is None else "`twinlens ingest` makes one",
+            create=bundle is not None and by.needs_no_data,
+            alone=by.needs_no_data,
+            way_out=by.way_out,
             timeout_s=None,
         ) as client,
         opened as sink,
@@ -162,9 +168,11 @@ def label(
             by.labels,
             sink,
             examples=prepared,
+            label_set=by.label_set,
             templates=template,
             top_k=top_k,
             multi_label=multi_label,
+            none_of_these=none,
             shown=shown,
         )
         if not report.labelled:  # within the block, so that a file of errors never replaces one of labels
@@ -178,6 +186,7 @@ def label(
                 "model": f"{model.name}/{model.version}",
                 "labelled": report.labelled,
                 "failed": report.failed,
+                "none_of_these": report.none_of_these,
                 "skipped_files": skipped.files,
                 "truncated_labels": sorted(report.truncated),
                 # Of a collection the server alone knows how many items have a label.
@@ -188,10 +197,13 @@ def label(
             }
         )
     elif out is not None:
-        print_table(count_table(f"{report.labelled:,} labelled, {report.failed:,} failed: {out}", report.counts))
+        counts = dict(report.counts)
+        if report.none_of_these:
+            counts[NO_LABEL] = counts.get(NO_LABEL, 0) + report.none_of_these
+        print_table(count_table(f"{report.labelled:,} labelled, {report.failed:,} failed: {out}", counts))
     print_line(stderr_console(), f"labelled with {model.name}/{model.version}")
     only = by.only_label or (report.only_label if top_k != 1 else None)
-    if only is not None and not multi_label:
+    if only is not None and not (multi_label or by.label_set or none is not None):
         print_line(stderr_console(), f"there is only one label, {only}: every picture gets it, whatever it shows")
     if report.truncated:
         print_line(stderr_console(), f"labels longer than the model reads, which were cut: {len(report.truncated):,}")
@@ -207,9 +219,11 @@ def _stdout_sink(as_json: bool) -> Iterator[LabelSink]:
 class _StdoutLines:
     def write(self, rows: Sequence[LabelRow]) -> None:
         for row in rows:
-            if row.label is not None:
+            if row.labels:
+                best = row.labels[0]
+                label = NO_LABEL if row.none_of_these else best["label"]
                 sys.stdout.write(
-                    f"{printable(row.id)}\t{printable(row.label)}\t{row.probability:.4f}\t{row.cosine:.4f}\n"
+                    f"{printable(row.id)}\t{printable(label)}\t{best['probability']:.4f}\t{best['cosine']:.4f}\n"
                 )
         sys.stdout.flush()
 

@@ -1,4 +1,4 @@
-"""What `twinlens label` labels by: words, a folder of examples, or the items of a collection."""
+"""What `twinlens label` labels by: words, a label set, a folder of examples, or the items of a collection."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from typing import Any
 import typer
 
 from twinlens.client.client import Client
-from twinlens.client.errors import TwinlensError
+from twinlens.client.commands.word_options import words
 from twinlens.client.example_files import ExampleFiles, find_examples
+from twinlens.client.label_types import NoneOfThese
 from twinlens.client.prepared_examples import PreparedExamples
 from twinlens.client.sources import Skipped
 from twinlens.client.types import Examples
@@ -30,14 +31,28 @@ class LabelBy:
     """What to label by.
 
     Attributes:
-        labels: Words to choose from; empty where there are examples.
+        labels: Words to choose from; empty where there are examples or a label set.
+        label_set: The label set to choose from; empty where there is none.
         files: Examples of each label.
         options: The other fields of `Examples`; None where there are words.
     """
 
     labels: Sequence[str] = ()
+    label_set: str = ""
     files: ExampleFiles | None = None
     options: dict[str, Any] | None = None
+
+    @property
+    def needs_no_data(self) -> bool:
+        """Whether it needs nothing that a data folder keeps."""
+        return not self.label_set and not (self.options or {}).get("collection")
+
+    @property
+    def way_out(self) -> str:
+        """What to do where there is no data folder."""
+        if self.needs_no_data:
+            return "labelling needs none: give --bundle instead"
+        return f"`twinlens {'labelsets put' if self.label_set else 'ingest'}` makes one"
 
     @property
     def only_label(self) -> str | None:
@@ -63,6 +78,7 @@ def label_by(
     *,
     labels: str | None,
     labels_file: Path | None,
+    label_set: str | None,
     examples: Path | None,
     collection: str | None,
     label_key: str | None,
@@ -72,6 +88,7 @@ def label_by(
     text_weight: float | None,
     templates: Sequence[str] | None,
     multi_label: bool,
+    none_of_these: NoneOfThese | None,
     skipped: Skipped,
 ) -> LabelBy:
     """What the options of the command say.
@@ -83,28 +100,42 @@ def label_by(
     ways = {
         "--labels": labels,
         "--labels-file": labels_file,
+        "--label-set": label_set,
         "--examples": examples,
         "--examples-collection": collection,
     }
     given = [name for name, value in ways.items() if value is not None]
     if len(given) != 1:
         raise typer.BadParameter(
-            "give the labels in one way: --labels a,b,c or --labels-file FILE, or by pictures that show them: "
-            "--examples DIR|FILE or --examples-collection NAME --label-key KEY"
+            "give the labels in one way: --labels a,b,c, --labels-file FILE or --label-set NAME, or by pictures that "
+            "show them: --examples DIR|FILE or --examples-collection NAME --label-key KEY"
         )
     of_examples: dict[str, Any] = {"--rule": rule, "--k": k, "--temperature": temperature, "--text-weight": text_weight}
     if examples is None and collection is None:
         of_examples["--label-key"] = label_key
         _refuse(of_examples, "is for labels by --examples or --examples-collection")
-        return LabelBy(labels=_words(labels, labels_file))
+        if label_set is not None:
+            own = {
+                "--template": templates or None,
+                "--multi-label": multi_label or None,
+                "--min-cosine, --min-probability and --background": none_of_these,
+            }
+            _refuse(own, "is what a label set brings: `twinlens labelsets put` takes it")
+            return LabelBy(label_set=label_set)
+        return LabelBy(labels=words(labels, labels_file))
     if (collection is None) != (label_key is None):
         raise typer.BadParameter("--examples-collection and --label-key go together")
     _refuse({"--multi-label": multi_label or None}, "is for labels in words; examples have their cosines")
     if not text_weight:
         _refuse({"--template": templates or None}, "is of use beside examples only with --text-weight")
+    if none_of_these is not None and none_of_these.background:
+        _refuse(
+            {"--background": none_of_these.background}, "is for labels in words; beside examples, show it as a label"
+        )
     if rule is not RuleName.knn:
         _refuse({"--k": k}, "is for --rule knn")
     else:
+        _refuse({"--min-cosine and --min-probability": none_of_these}, "is for --rule prototype")
         _refuse({"--text-weight": text_weight}, "is for --rule prototype")
     options = {
         "collection": collection or "",
@@ -121,20 +152,3 @@ def _refuse(options: dict[str, Any], why: str) -> None:
     for name, value in options.items():
         if value is not None:
             raise typer.BadParameter(f"{name} {why}")
-
-
-def _words(given: str | None, file: Path | None) -> list[str]:
-    if file is not None:
-        try:
-            lines: Sequence[str] = file.read_text(encoding="utf-8-sig").splitlines()
-        except FileNotFoundError:
-            raise TwinlensError("NOT_FOUND", f"no such file: {file}") from None
-        except (OSError, UnicodeDecodeError) as error:
-            reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
-            raise TwinlensError("INVALID_ARGUMENT", f"cannot read {file}: {reason}") from None
-    else:
-        lines = (given or "").split(",")
-    labels = list(dict.fromkeys(line.strip() for line in lines if line.strip()))
-    if not labels:
-        raise typer.BadParameter("no labels given", param_hint="--labels-file" if file is not None else "--labels")
-    return labels

@@ -40,6 +40,7 @@ COMMANDS: Mapping[str, Mounted] = {
     "ingest": Mounted("twinlens.client.cli", "ingest", "Store a folder or a .jsonl file in a collection."),
     "search": Mounted("twinlens.client.cli", "search", "Find the items nearest to a text, a picture or an item."),
     "label": Mounted("twinlens.client.cli", "label", "Label a folder of pictures by text or by examples."),
+    "labelsets": Mounted("twinlens.client.cli", "label_sets", "Keep labels under names, list, show and delete them."),
     "collections": Mounted("twinlens.client.cli", "collections", "List, show, create and delete collections."),
     "embed": Mounted("twinlens.encoders.cli", "embed", "Write the vectors of a folder or a .jsonl file."),
     "models": Mounted("twinlens.encoders.cli", "models", "List, show, verify and push encoder bundles."),

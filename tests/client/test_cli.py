@@ -205,7 +205,7 @@ def test_nothing_is_asked_once_the_labels_are_there(
     run: Callable[..., Ran], tiny_bundle: Path, pictures: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[str] = []
-    for name in ("model", "classify"):
+    for name in ("model", "classify_stream"):
         method = getattr(Client, name)
 
         def noted(*given: Any, name: str = name, method: Any = method, **options: Any) -> Any:
@@ -214,7 +214,7 @@ def test_nothing_is_asked_once_the_labels_are_there(
 
         monkeypatch.setattr(Client, name, noted)
     run("label", pictures, "--labels", "red,blue", "--bundle", tiny_bundle, "--out", tmp_path / "l.csv")
-    assert asked == ["model", "classify"]
+    assert asked == ["model", "classify_stream"]
 
 
 def test_texts_that_were_cut_are_told(

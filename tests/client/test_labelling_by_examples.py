@@ -11,7 +11,7 @@ import pytest
 
 from tests.client.test_calls import carry_out
 from tests.support.pictures import solid
-from twinlens.client import Examples, NewItem, TwinlensError, calls, example_calls
+from twinlens.client import Examples, NewItem, TwinlensError, calls, classify_calls, example_calls
 from twinlens.v1 import classification_pb2, content_pb2, embedding_pb2
 
 _numbers = itertools.count()
@@ -137,7 +137,7 @@ def test_an_item_that_is_not_there_is_named(client: Any, labelled: str) -> None:
 def test_labels_in_words_and_examples_exclude_each_other(client: Any) -> None:
     with pytest.raises(TwinlensError, match="not both"):
         client.classify([solid("red")], ["red"], examples=SHOWN)
-    with pytest.raises(TwinlensError, match="or give examples"):
+    with pytest.raises(TwinlensError, match="in one way"):
         client.classify([solid("red")])
     with pytest.raises(TwinlensError, match="multi_label"):
         client.classify([solid("red")], examples=SHOWN, multi_label=True)
@@ -166,11 +166,15 @@ class Server:
 
 
 def plan(images: list[bytes], examples: Any, *, labels: Any = (), top_k: int = 0) -> Any:
-    return example_calls.classify(images, labels, examples, templates=None, top_k=top_k, multi_label=False)
+    chosen = classify_calls.setup(
+        labels, examples, label_set="", templates=None, top_k=top_k, multi_label=False, none_of_these=None
+    )
+    return classify_calls.classify(images, chosen)
 
 
 def test_examples_are_embedded_once_and_their_vectors_go_with_every_call(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(calls, "MAX_INPUTS", 2)
+    for module in (calls, classify_calls):
+        monkeypatch.setattr(module, "MAX_INPUTS", 2)
     results, made = carry_out(plan([b"1", b"2", b"3"], {"a": [b"12", b"1234"], "b": [b"123"]}), Server())
     assert [call.method for call in made] == ["Embed", "Embed", "Classify", "Classify"]
     assert [result.scores[0].label for result in results] == ["a"] * 3
@@ -187,7 +191,7 @@ def test_examples_are_embedded_once_and_their_vectors_go_with_every_call(monkeyp
 
 
 def test_as_many_labels_as_there_may_be_mean_fewer_pictures_a_call(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(calls, "MAX_SCORES", 4)
+    monkeypatch.setattr(classify_calls, "MAX_SCORES", 4)
 
     def sizes(examples: Any, top_k: int = 0) -> list[int]:
         _, made = carry_out(plan([b"1", b"2", b"3"], examples, top_k=top_k), Server())
@@ -199,7 +203,7 @@ def test_as_many_labels_as_there_may_be_mean_fewer_pictures_a_call(monkeypatch: 
 
 
 def test_long_labels_mean_fewer_pictures_a_call(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(calls, "MAX_ANSWERED_LABEL_BYTES", 200)
+    monkeypatch.setattr(classify_calls, "MAX_ANSWERED_LABEL_BYTES", 200)
 
     def sizes(examples: Any, labels: Any = (), top_k: int = 0) -> list[int]:
         made = carry_out(plan([b"1", b"2", b"3"], examples, labels=labels, top_k=top_k), Server())[1]
@@ -244,14 +248,14 @@ def test_a_server_that_fails_on_an_example_is_not_the_examples_fault() -> None:
 def test_more_examples_than_can_be_sent_are_refused_with_the_way_out(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(TwinlensError, match="store them in a collection"):
         carry_out(plan([b"1"], {"a": iter([b"1"] * 10_001)}), Server())
-    monkeypatch.setattr(calls, "MAX_IMAGE_BYTES", calls.MAX_BYTES + 5000)
+    monkeypatch.setattr(classify_calls, "MAX_IMAGE_BYTES", calls.MAX_BYTES + 5000)
     with pytest.raises(TwinlensError, match="store them in a collection"):
         carry_out(plan([b"1"], {"a": [b"1"] * 2}), Server(dimension=1000))
 
 
 def test_a_picture_that_does_not_fit_beside_the_examples_fails_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(calls, "MAX_BYTES", 1000)
-    monkeypatch.setattr(calls, "MAX_IMAGE_BYTES", 6000)
+    monkeypatch.setattr(classify_calls, "MAX_BYTES", 1000)
+    monkeypatch.setattr(classify_calls, "MAX_IMAGE_BYTES", 6000)
     results, _ = carry_out(plan([b"1", b"1" * 5500], {"a": [b"1"]}), Server(dimension=1000))
     assert results[0].error is None
     assert "do not fit" in str(results[1].error)
