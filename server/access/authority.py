@@ -112,6 +112,24 @@ class Authority:
 
         return checked
 
+    async def paced(self, messages: AsyncIterator[Any], holder: Holder) -> AsyncIterator[Any]:
+        """The messages of a stream, as fast as the caller may send them: each after the first counts as a call.
+
+        They wait instead of being refused: meanwhile the caller cannot send more, either.
+
+        Raises:
+            ServiceError: UNAUTHENTICATED where the token was revoked meanwhile.
+        """
+        first = True
+        async for message in messages:
+            if not first:
+                if holder.bucket is not None and (wait_s := holder.bucket.owe()):
+                    await asyncio.sleep(wait_s)
+                if self._keyring is not None and not self._keyring.is_good(holder):
+                    raise self._refusal("token", Code.UNAUTHENTICATED, f"the token is not good any more; {_HOW}")
+            first = False
+            yield message
+
     def _token(self, metadata: Metadata) -> str:
         given = [value for key, value in metadata if key == _HEADER]
         if not given:
@@ -129,20 +147,6 @@ class Authority:
     def _refusal(self, why: str, code: Code, message: str, *, retry_after_s: float | None = None) -> ServiceError:
         self._refused(why=why).inc()
         return ServiceError(code, message, retry_after_s=retry_after_s)
-
-
-async def paced(raw: AsyncIterator[Any], holder: Holder | None) -> AsyncIterator[Any]:
-    """The messages of a stream, as fast as the caller may send them: each after the first counts as a call.
-
-    They wait instead of being refused: meanwhile the caller cannot send more, either.
-    """
-    bucket = None if holder is None else holder.bucket
-    first = True
-    async for message in raw:
-        if bucket is not None and not first and (wait_s := bucket.owe()):
-            await asyncio.sleep(wait_s)
-        first = False
-        yield message
 
 
 def _lacks(caller: Caller, need: Need, *, on_that: bool = False) -> str:

@@ -27,9 +27,10 @@ _NOBODY = bytes(32)
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """Who holds a token, and how often he may call; None: as often as he likes."""
+    """Who holds a token, which one (its digest), and how often he may call; None: as often as he likes."""
 
     caller: Caller
+    digest: bytes
     bucket: TokenBucket | None
 
 
@@ -68,16 +69,18 @@ class Keyring:
         Which token it is, is told by its name, which is no secret; the comparison with it takes the same time whatever
         the token.
         """
-        if self._clock() - self._looked_s >= LOOK_EVERY_S:
-            self.look()
-        name = name_in(token)
-        stored, bucket = self._tokens.get(name or "", (None, None))
+        self._look_if_due()
+        stored, bucket = self._tokens.get(name_in(token) or "", (None, None))
         same = hmac.compare_digest(stored.digest if stored is not None else _NOBODY, digest(token))
-        if stored is None or not same:
+        if stored is None or not same or _expired(stored):
             return None
-        if stored.expires is not None and stored.expires <= datetime.now(UTC):
-            return None
-        return Holder(stored.caller, bucket)
+        return Holder(stored.caller, stored.digest, bucket)
+
+    def is_good(self, holder: Holder) -> bool:
+        """Whether a token that was found is good still."""
+        self._look_if_due()
+        stored, _ = self._tokens.get(holder.caller.name, (None, None))
+        return stored is not None and stored.digest == holder.digest and not _expired(stored)
 
     def look(self) -> None:
         """Reads the file again, if it changed since the last time."""
@@ -93,6 +96,10 @@ class Keyring:
             return
         self._take(tokens)
         log.info("%d tokens are good now", len(self._tokens))
+
+    def _look_if_due(self) -> None:
+        if self._clock() - self._looked_s >= LOOK_EVERY_S:
+            self.look()
 
     def _take(self, tokens: list[StoredToken]) -> None:
         self._tokens = {token.caller.name: (token, self._bucket(token)) for token in tokens}
@@ -116,6 +123,10 @@ class _State:
     size: int
     inode: int
     mode: int
+
+
+def _expired(token: StoredToken) -> bool:
+    return token.expires is not None and token.expires <= datetime.now(UTC)
 
 
 def _state(path: Path) -> _State | None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import grpc
 
-from twinlens.server.access.authority import Authority, paced
+from twinlens.server.access.authority import Authority
 from twinlens.server.access.keyring import Holder
 from twinlens.server.core.call import current_call, set_current_call
 from twinlens.server.core.errors import ServiceError
@@ -40,7 +40,26 @@ class CallerInterceptor(grpc.aio.ServerInterceptor):
         if handler is None or holder is None:
             return handler
         parse = handler.request_deserializer or _as_it_is
-        return _known(handler, self._authority.checking(parse, method, holder), holder)
+        return self._known(handler, self._authority.checking(parse, method, holder), holder)
+
+    def _known(self, handler: Handler, parse: Callable[[bytes], Any], holder: Holder) -> Handler:
+        """The handler, with messages checked and, in streams, paced; while it runs, the call knows its caller."""
+        encode = handler.response_serializer
+        if handler.unary_unary is not None:
+            return grpc.unary_unary_rpc_method_handler(_told(handler.unary_unary, holder), parse, encode)
+        if handler.unary_stream is not None:
+            return grpc.unary_stream_rpc_method_handler(_told(handler.unary_stream, holder), parse, encode)
+        if handler.stream_unary is not None:
+            paced = self._paced(handler.stream_unary, holder)
+            return grpc.stream_unary_rpc_method_handler(_told(paced, holder), parse, encode)
+        both_ways: Callable[..., Any] = handler.stream_stream  # type: ignore[assignment]  # there is no fifth kind
+        return grpc.stream_stream_rpc_method_handler(_told(self._paced(both_ways, holder), holder), parse, encode)
+
+    def _paced(self, behaviour: Callable[..., Any], holder: Holder) -> Callable[..., Any]:
+        def answer(messages: AsyncIterator[Any], context: Context) -> Any:
+            return behaviour(self._authority.paced(messages, holder), context)
+
+        return answer
 
 
 def _as_it_is(raw: bytes) -> bytes:
@@ -58,33 +77,11 @@ def _refusing(refusal: ServiceError) -> Handler:
     return grpc.stream_stream_rpc_method_handler(refuse)
 
 
-def _known(handler: Handler, parse: Callable[[bytes], Any], holder: Holder) -> Handler:
-    """The handler, with messages checked and, in streams, paced; while it runs, the call knows its caller."""
-    encode = handler.response_serializer
-    if handler.unary_unary is not None:
-        return grpc.unary_unary_rpc_method_handler(_told(handler.unary_unary, holder), parse, encode)
-    if handler.unary_stream is not None:
-        return grpc.unary_stream_rpc_method_handler(_told(handler.unary_stream, holder), parse, encode)
-    if handler.stream_unary is not None:
-        return grpc.stream_unary_rpc_method_handler(_told_and_paced(handler.stream_unary, holder), parse, encode)
-    both_ways: Callable[..., Any] = handler.stream_stream  # type: ignore[assignment]  # there is no fifth kind
-    return grpc.stream_stream_rpc_method_handler(_told_and_paced(both_ways, holder), parse, encode)
-
-
 def _told(behaviour: Callable[..., Any], holder: Holder) -> Callable[..., Any]:
     # Not a coroutine function: what the behaviour gives, an awaitable or an iterator, is handed on as it is.
     def answer(request: object, context: Context) -> Any:
         caller = holder.caller
         set_current_call(replace(current_call(), caller=caller.name, rights=caller))
         return behaviour(request, context)
-
-    return answer
-
-
-def _told_and_paced(behaviour: Callable[..., Any], holder: Holder) -> Callable[..., Any]:
-    told = _told(behaviour, holder)
-
-    def answer(requests: AsyncIterator[Any], context: Context) -> Any:
-        return told(paced(requests, holder), context)
 
     return answer

@@ -273,6 +273,22 @@ async def test_a_revoked_token_is_refused_and_a_new_one_taken_without_a_restart(
     assert (await refusal(get(model_pb2.GetModelRequest(), metadata=bearer(token))))[0] is UNAUTHENTICATED
 
 
+async def test_a_stream_whose_token_is_revoked_ends_with_its_next_message(
+    server: Secured, channel: grpc.aio.Channel, tokens: Path
+) -> None:
+    token = token_in(tokens, "new", "read")
+    server.server.reload()
+    call: Any = embedding_pb2_grpc.EmbeddingServiceStub(channel).EmbedStream(metadata=bearer(token))
+    message = embedding_pb2.EmbedStreamRequest(inputs=embed_request("red").inputs)
+    for _ in range(2):
+        await call.write(message)
+        assert (await call.read()).results
+    remove_token(tokens, "new")
+    server.server.reload()
+    await call.write(message)
+    assert (await refusal(call.read()))[0] is UNAUTHENTICATED
+
+
 async def test_health_and_reflection_are_open_as_they_are_set_to_be(data: Path, tokens: Path, admin: str) -> None:
     async def asked(**settings: Any) -> list[bool]:
         async with (
