@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 import queue
 import sys
+import threading
 from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager
@@ -213,12 +214,27 @@ async def test_spans_are_sent_by_otlp_the_last_ones_at_the_end(data: Path, monke
     assert found["encode"].parent_span_id == found[METHOD].span_id
 
 
-async def test_a_collector_that_is_gone_holds_nothing_up(data: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_collector_that_is_gone_costs_a_line_in_the_log(
+    data: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("twinlens.server.spans._EXPORT_TIMEOUT_S", 0.2)
     spans = exported_spans("http://127.0.0.1:1", ratio=1.0)
     async with run_server(data, FakeEncoder(), spans=spans) as served:
         assert (await served.embed("a text")).results[0].WhichOneof("outcome") == "embedding"
-    spans.close(0.0)
-    assert "the last spans could not be sent" in caplog.text
+    await asyncio.to_thread(spans.close, PATIENCE_S)
+    (line,) = (record.getMessage() for record in caplog.records if record.levelname == "ERROR")
+    assert line.startswith("Failed to export traces to 127.0.0.1:1")
+
+
+def test_the_last_spans_are_not_waited_for_without_end(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    provider = TracerProvider(shutdown_on_exit=False)
+    hanging = threading.Event()
+    monkeypatch.setattr(provider, "shutdown", lambda: hanging.wait(PATIENCE_S))
+    Spans(provider).close(0.01)
+    hanging.set()
+    assert "the last spans could not be sent within 0.01 s" in caplog.text
 
 
 def test_without_the_extra_it_says_which_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
