@@ -171,8 +171,11 @@ def _readable(
     catalog: CatalogLike, rights: Caller | None, after: str, at_a_time: int
 ) -> Iterator[CollectionLike | DamagedCollection]:
     """The collections that a caller may know of, by id; so many are opened at a time."""
-    while rows := catalog.entries(after=after, limit=at_a_time):
+    while True:
+        rows = catalog.entries(after=after, limit=at_a_time)
         yield from (row for row in rows if rights is None or rights.may(Scope.READ, row.id))
+        if len(rows) < at_a_time:
+            return
         after = rows[-1].id
 
 
