@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import grpc
 import pytest
@@ -21,7 +22,7 @@ async def test_what_one_server_stores_the_other_finds(tmp_path: Path) -> None:
     for folder in ("milvus", "one", "two"):
         tmp_path.joinpath(folder).mkdir()
     with milvus_running(tmp_path / "milvus") as address:
-        settings = {"index": address, "pictures": str(tmp_path / "pictures")}
+        settings: dict[str, Any] = {"index": address, "pictures": str(tmp_path / "pictures")}
         async with (
             run_server(tmp_path / "one", FakeEncoder(), **settings) as one,
             run_server(tmp_path / "two", FakeEncoder(), **settings) as two,
