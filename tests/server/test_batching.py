@@ -10,7 +10,7 @@ import pytest_asyncio
 
 from tests.server.running import Running, embed_request, picture, run_server
 from tests.server.watched import WatchedEncoder, until
-from twinlens.v1 import collection_pb2, content_pb2
+from twinlens.v1 import collection_pb2, content_pb2, embedding_pb2
 
 
 @pytest.fixture
@@ -22,6 +22,11 @@ def encoder() -> WatchedEncoder:
 async def served(data: Path, encoder: WatchedEncoder) -> AsyncIterator[Running]:
     async with run_server(data, encoder, max_batch=8, max_items_in_flight=17, max_delay_ms=0) as running:
         yield running
+
+
+def dropped(served: Running, why: str) -> float:
+    labels = {"stage": "tower", "why": why}
+    return served.app.telemetry.registry.get_sample_value("twinlens_dropped_items_total", labels) or 0.0
 
 
 async def test_calls_that_arrive_while_a_batch_runs_share_the_next_one(
@@ -68,7 +73,7 @@ async def test_a_cancelled_call_is_dropped_before_it_runs(served: Running, encod
     await until(lambda: served.app.admission.items == 1)
     encoder.release()
     await first
-    await until(lambda: served.app.engine.texts.counts.cancelled == 2)
+    await until(lambda: dropped(served, "cancelled") == 2)
     assert encoder.text_batches == [1]
 
 
@@ -82,10 +87,9 @@ async def test_an_expired_call_is_dropped_before_it_runs(served: Running, encode
         await late
     assert caught.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
     await until(lambda: served.app.admission.items == 1)
-    counts = served.app.engine.texts.counts
     encoder.release()
     await first
-    await until(lambda: counts.cancelled + counts.expired == 1)
+    await until(lambda: dropped(served, "cancelled") + dropped(served, "expired") == 1)
     assert encoder.text_batches == [1]
 
 
@@ -100,6 +104,31 @@ async def test_a_full_server_refuses_at_once_and_recovers(served: Running, encod
     encoder.release()
     assert len((await accepted).results) == 16
     assert len((await served.embed("one", "two")).results) == 2
+
+
+async def test_a_queue_that_stands_is_cut_and_who_is_refused_learns_when_to_come_back(
+    data: Path, encoder: WatchedEncoder
+) -> None:
+    async with run_server(data, encoder, max_delay_ms=0) as served:
+        encoder.hold()
+        calls: list[asyncio.Future[embedding_pb2.EmbedResponse]] = []
+        while not any(call.done() for call in calls):
+            calls.append(asyncio.ensure_future(served.embed(f"text {len(calls)}")))
+            await asyncio.sleep(0.001)
+        refused = [call for call in calls if call.done()]
+        accepted = [call for call in calls if call not in refused]
+        assert len(accepted) >= 80  # as many as keep the towers in full batches
+        for call in refused:
+            error = call.exception()
+            assert isinstance(error, grpc.aio.AioRpcError)
+            assert error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+            assert int(dict(error.trailing_metadata())["grpc-retry-pushback-ms"]) > 0
+        # Pictures have a bound of their own.
+        picture_call = asyncio.ensure_future(served.embed(picture("red")))
+        await until(lambda: len(served.app.engine.images) == 1)
+        encoder.release()
+        await asyncio.gather(*accepted, picture_call)
+        assert (await served.embed("later")).results[0].WhichOneof("outcome") == "embedding"
 
 
 async def test_a_poisonous_item_fails_alone(served: Running, encoder: WatchedEncoder) -> None:
