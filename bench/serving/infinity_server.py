@@ -2,7 +2,7 @@
 
 It needs packages that twinlens does not go together with, so it is not imported here, only started:
 
-    python -m venv DIR && DIR/bin/pip install "infinity-emb[torch,vision,server]==0.0.78" …
+    python -m venv DIR && DIR/bin/pip install "infinity-emb[torch,vision,server]==0.0.78" aiohttp
 """
 
 from __future__ import annotations
@@ -39,7 +39,10 @@ def clip_folder(python: Path, folder: Path, bundle: Path) -> Path:
     if not (folder / "done").exists():
         folder.mkdir(parents=True, exist_ok=True)
         tokenizer = json.loads((bundle / "tokenizer.json").read_text(encoding="utf-8"))["model"]
-        (folder / "vocab.json").write_text(json.dumps(tokenizer["vocab"]), encoding="utf-8")
+        # open_clip and transformers have other names for the two special tokens, the last of the vocabulary.
+        named = {"<start_of_text>": "<|startoftext|>", "<end_of_text>": "<|endoftext|>"}
+        vocabulary = {named.get(word, word): number for word, number in tokenizer["vocab"].items()}
+        (folder / "vocab.json").write_text(json.dumps(vocabulary), encoding="utf-8")
         pairs = [pair if isinstance(pair, str) else " ".join(pair) for pair in tokenizer["merges"]]
         (folder / "merges.txt").write_text("\n".join(["#version: 0.2", *pairs]) + "\n", encoding="utf-8")
         subprocess.run([str(python), str(_MAKE), str(folder)], check=True, stdout=subprocess.DEVNULL)
@@ -62,12 +65,11 @@ def infinity_server(python: Path, model: Path, log: Path) -> Iterator[Running]:
     port = free_port()
     command = [str(python.with_name("infinity_emb")), "v2", "--model-id", str(model), "--served-model-name", MODEL]
     command += ["--engine", "torch", "--device", "cpu", "--host", "127.0.0.1", "--port", str(port)]
-    quiet = {"DO_NOT_TRACK": "1", "INFINITY_ANONYMOUS_USAGE_STATS": "0", "HF_HUB_OFFLINE": "1"}
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    environment |= {"DO_NOT_TRACK": "1", "INFINITY_ANONYMOUS_USAGE_STATS": "0", "HF_HUB_OFFLINE": "1"}
     with log.open("ab") as lines:
         began_s = time.perf_counter()
-        process = subprocess.Popen(
-            command, stdout=lines, stderr=lines, stdin=subprocess.DEVNULL, env={**os.environ, **quiet}
-        )
+        process = subprocess.Popen(command, stdout=lines, stderr=lines, stdin=subprocess.DEVNULL, env=environment)
     try:
         while not _is_up(port):
             if process.poll() is not None or time.perf_counter() > began_s + _START_S:
