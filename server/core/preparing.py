@@ -152,3 +152,7 @@ def _tokenised(tokenise: Callable[[str], TokenisedText], text: str) -> Tokenised
         return tokenise(text)
     except Exception as error:  # told of this text alone
         return error
+    except BaseException as error:  # a panic of Rust, say, which tokenizers are written in: it would end the event loop
+        failure = RuntimeError(f"the tokenizer broke off: {type(error).__name__}")
+        failure.__cause__ = error
+        return failure
