@@ -87,7 +87,7 @@ async def test_calls_are_counted_by_what_they_ended_with(served: Running, encode
     cancelled = served.embedding.Embed(embed_request("cancelled"))
     await encoder.entered()
     cancelled.cancel()
-    late = refusal(served.embedding.Embed(embed_request("late"), timeout=0.05))
+    late = refusal(served.embedding.Embed(embed_request("late"), timeout=0.5))
     assert (await late)[0] is grpc.StatusCode.DEADLINE_EXCEEDED
     encoder.release()
     now = await all_ended(served)

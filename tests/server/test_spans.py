@@ -124,7 +124,7 @@ async def test_only_what_is_the_servers_fault_is_marked_as_failed(data: Path) ->
         assert (await refusal(running.served.embed()))[0] is grpc.StatusCode.INVALID_ARGUMENT
         refused = (await running.spans(1))[-1]
         encoder.hold()
-        late = refusal(running.served.embedding.Embed(embed_request("late"), timeout=0.05))
+        late = refusal(running.served.embedding.Embed(embed_request("late"), timeout=0.5))
         assert (await late)[0] is grpc.StatusCode.DEADLINE_EXCEEDED
         failed = next(span for span in await running.spans(2) if span.name == METHOD and span is not refused)
         encoder.release()
