@@ -30,17 +30,6 @@ In = TypeVar("In")
 Out = TypeVar("Out")
 
 
-@dataclass(slots=True)
-class BatchCounts:
-    """What a batcher did since it started."""
-
-    batches: int = 0
-    items: int = 0
-    cancelled: int = 0
-    expired: int = 0
-    retried_batches: int = 0
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class _Entry(Generic[In, Out]):
     item: In
@@ -86,7 +75,6 @@ class Batcher(Generic[In, Out]):
         bucket: Callable[[In], Hashable] | None = None,
         telemetry: Telemetry | None = None,
     ) -> None:
-        self.counts = BatchCounts()
         self._name = name
         self._run = run
         self._max_batch = max_batch
@@ -230,7 +218,6 @@ class Batcher(Generic[In, Out]):
             for entry in reversed(turn.batch):
                 self._lanes.push(entry.call.priority, entry, ("alone", id(entry)), first=True)
             turn.batch = []
-        self.counts.retried_batches += 1
         self._retried.inc()
         return True
 
@@ -261,11 +248,6 @@ class Batcher(Generic[In, Out]):
         self._lanes.turn_taken(lane)
         self._cancelled.inc(cancelled)
         self._expired.inc(len(expired))
-        self.counts.cancelled += cancelled
-        self.counts.expired += len(expired)
-        if batch:
-            self.counts.batches += 1
-            self.counts.items += len(batch)
         return batch, expired
 
     def _ended(self, turn: _Turn[In, Out], job: asyncio.Future[Sequence[Out]]) -> None:
