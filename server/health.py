@@ -41,6 +41,7 @@ class Health:
         self._troubled = asyncio.Event()
         self._wanted = 1  # canaries in a row until it is green
         self._came_through = True
+        self._took_s = 0.0
         self._fastest_s = math.inf
 
     async def start(self) -> None:
@@ -98,7 +99,8 @@ class Health:
     def _pause_s(self) -> float:
         interval_s = self._app.settings.canary_interval_s
         if self._wanted:
-            return min(_RED_INTERVAL_S, interval_s)
+            # A canary that hangs takes a worker with it: others get as much time as it did.
+            return max(self._took_s, min(_RED_INTERVAL_S, interval_s))
         return max(interval_s, min(_PAUSE_FOR_FLIGHT * self._fastest_s, _MOST_INTERVALS * interval_s))
 
     async def _fly_unless_paused(self) -> None:
@@ -115,10 +117,12 @@ class Health:
     async def _fly(self) -> None:
         loop = asyncio.get_running_loop()
         began_s = loop.time()
-        await fly(self._app, self._picture, self._app.settings.canary_timeout_s)
-        took_s = loop.time() - began_s
-        self._fastest_s = min(self._fastest_s, took_s)
-        self._app.telemetry.canary_seconds.observe(took_s)
+        try:
+            await fly(self._app, self._picture, self._app.settings.canary_timeout_s)
+        finally:
+            self._took_s = loop.time() - began_s
+        self._fastest_s = min(self._fastest_s, self._took_s)
+        self._app.telemetry.canary_seconds.observe(self._took_s)
 
     def _on_trouble(self) -> None:
         self._troubles += 1
