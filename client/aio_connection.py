@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
 from typing import Any, Self, TypeVar
 
 import grpc.aio
@@ -14,7 +15,9 @@ from twinlens.client.channel import TIMEOUT_S, WRITE_TIMEOUT_S, ChannelOptions, 
 from twinlens.client.collection_types import OperationProgress, ShowProgress
 from twinlens.client.errors import TwinlensError, closed, from_call
 from twinlens.client.limits import NOT_TOLD, NOT_TOLD_CODES, AskLimits, Told, are_outdated
-from twinlens.client.retries import ATTEMPTS, Attempts
+from twinlens.client.readiness import HEALTH_CHECK, READY_PAUSE_S, has_answered, not_there
+from twinlens.client.resending import Unanswered
+from twinlens.client.retries import ATTEMPTS, AWAY_S, Attempts
 from twinlens.client.stubs import stubs
 from twinlens.client.tls import TlsFiles
 from twinlens.client.token import call_metadata
@@ -46,6 +49,7 @@ class AsyncConnection:
         self._told: Told | None = None
         self._channel = open_aio_channel(self.target, tls, options)
         self._stubs = stubs(self._channel)
+        self._check: Any = self._channel.unary_unary(HEALTH_CHECK)
 
     async def __aenter__(self) -> Self:
         return self
@@ -71,10 +75,20 @@ class AsyncConnection:
         Example:
             >>> await client.wait_ready(timeout_s=30)
         """
-        try:
-            await asyncio.wait_for(self._channel.channel_ready(), timeout_s)
-        except TimeoutError:
-            raise TwinlensError("UNAVAILABLE", f"no server answers at {self.target} within {timeout_s:g} s") from None
+        end_s = time.monotonic() + timeout_s
+        while True:
+            left_s = max(0.0, end_s - time.monotonic())
+            try:
+                await self._check(b"", timeout=left_s, wait_for_ready=True, metadata=self._metadata)
+                return
+            except grpc.aio.AioRpcError as error:
+                if has_answered(error):
+                    return
+            except grpc.aio.UsageError:
+                raise closed() from None
+            if time.monotonic() >= end_s:
+                raise not_there(self.target, timeout_s) from None
+            await asyncio.sleep(READY_PAUSE_S)
 
     async def _pages(self, page: Callable[[str], calls.Plan[tuple[list[R], str]]]) -> AsyncIterator[R]:
         token = ""
@@ -133,38 +147,41 @@ class AsyncConnection:
                     answer.cancel()
 
     async def _exchange(
-        self, service: calls.Service, method: str, requests: AsyncIterator[Message]
+        self, service: calls.Service, method: str, requests: Iterator[Message], *, opening: int = 0
     ) -> AsyncGenerator[Any, None]:
-        """Sends messages and yields those that come back, as both do; leaving it ends the call.
-
-        `requests` is advanced as the server takes them. What it raises is raised here, once what was sent before is
-        answered.
-        """
-        broken: list[BaseException] = []
-
-        async def sent() -> AsyncIterator[Message]:
+        """Sends messages and yields their answers; see `Connection._exchange`. Messages are made in threads."""
+        unanswered = Unanswered(requests, opening)
+        attempts = Attempts(calls.Call(service, method, ()), None, self._attempts)
+        ended = False
+        while not ended:
+            attempts.begin()
+            answer: Any = None
+            go_on = asyncio.Event()
             try:
-                async for request in requests:
-                    yield request
-            except Exception as error:
-                broken.append(error)
-
-        answer: Any = None
-        try:
-            method_ = getattr(self._stubs[service], method)
-            answer = method_(sent(), wait_for_ready=self._wait_for_ready, metadata=self._metadata)
-            async for message in answer:
-                yield message
-        except grpc.aio.AioRpcError as error:
-            if not broken:
-                raise self._failed(error, None) from None
-        except grpc.aio.UsageError:
-            raise closed() from None
-        finally:
-            if answer is not None:
-                answer.cancel()
-        if broken:
-            raise broken[0]
+                answer = getattr(self._stubs[service], method)(
+                    _in_threads(unanswered.begin(), go_on), wait_for_ready=self._wait_for_ready, metadata=self._metadata
+                )
+                async for message in answer:
+                    go_on.set()
+                    if unanswered.answered():
+                        attempts.got_on()
+                        yield message
+                ended = True
+            except grpc.aio.AioRpcError as error:
+                ended = unanswered.broken is not None
+                if not ended:
+                    await self._pause(attempts, error, None)
+                    if attempts.has_got_on:
+                        await self.wait_ready(AWAY_S)
+            except grpc.aio.UsageError:
+                raise closed() from None
+            finally:
+                unanswered.end()
+                go_on.set()
+                if answer is not None:
+                    answer.cancel()
+        if unanswered.broken is not None:
+            raise unanswered.broken
 
     async def _answer(self, call: calls.Call) -> Any:
         timeout_s = None if call.long else self._write_timeout_s if call.writes else self._timeout_s
@@ -202,3 +219,12 @@ def _advance(plan: calls.Plan[R], response: Any) -> tuple[calls.Call | AskLimits
         return plan.send(response), None
     except StopIteration as stop:
         return None, stop.value
+
+
+async def _in_threads(messages: Iterator[Message], go_on: asyncio.Event) -> AsyncIterator[Message]:
+    """Messages whose making may read files, or wait; none after the first until it may go on."""
+    while (message := await asyncio.to_thread(next, messages, None)) is not None:
+        yield message
+        # grpc.aio tells of a call that a server refuses while more is being sent as INTERNAL, whatever the server said
+        # (grpc issue 36066). So the first message waits for its answer, or for what the server has against it.
+        await go_on.wait()

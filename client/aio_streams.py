@@ -69,10 +69,10 @@ class AsyncStreams(ABC):
     ) -> AsyncIterator[R]:
         exchange = await self._run(begun)
         done = 0
-        answers = self._exchange(exchange.service, exchange.method, _in_threads(exchange.requests))
+        answers = self._exchange(exchange.service, exchange.method, exchange.requests, opening=exchange.opening)
         async with aclosing(answers):
             async for answer in answers:
-                results = await asyncio.to_thread(lambda answer=answer: list(exchange.read(answer)))
+                results = await asyncio.to_thread(_read, exchange, answer)
                 done += len(results)
                 if progress is not None and results:
                     progress(OperationProgress(exchange.step, done, exchange.total))
@@ -89,11 +89,9 @@ class AsyncStreams(ABC):
 
     @abstractmethod
     def _exchange(
-        self, service: Service, method: str, requests: AsyncIterator[Message]
+        self, service: Service, method: str, requests: Iterator[Message], *, opening: int = 0
     ) -> AsyncGenerator[Any, None]: ...
 
 
-async def _in_threads(messages: Iterator[Message]) -> AsyncIterator[Message]:
-    """Messages whose making reads files."""
-    while (message := await asyncio.to_thread(next, messages, None)) is not None:
-        yield message
+def _read(exchange: stream_calls.Exchange[R], answer: Any) -> list[R]:
+    return list(exchange.read(answer))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Generator, Iterator
 from typing import Any, Self, TypeVar
 
@@ -14,7 +15,9 @@ from twinlens.client.channel import TIMEOUT_S, WRITE_TIMEOUT_S, ChannelOptions, 
 from twinlens.client.collection_types import OperationProgress, ShowProgress
 from twinlens.client.errors import TwinlensError, closed, from_call
 from twinlens.client.limits import NOT_TOLD, NOT_TOLD_CODES, AskLimits, Told, are_outdated
-from twinlens.client.retries import ATTEMPTS, Attempts
+from twinlens.client.readiness import HEALTH_CHECK, READY_PAUSE_S, has_answered, not_there
+from twinlens.client.resending import Unanswered
+from twinlens.client.retries import ATTEMPTS, AWAY_S, Attempts
 from twinlens.client.stubs import stubs
 from twinlens.client.tls import TlsFiles
 from twinlens.client.token import call_metadata
@@ -47,6 +50,7 @@ class Connection:
         self._closed = threading.Event()
         self._channel = open_channel(self.target, tls, options)
         self._stubs = stubs(self._channel)
+        self._check: Any = self._channel.unary_unary(HEALTH_CHECK)
 
     def __enter__(self) -> Self:
         return self
@@ -73,10 +77,22 @@ class Connection:
         Example:
             >>> client.wait_ready(timeout_s=30)
         """
-        try:
-            grpc.channel_ready_future(self._channel).result(timeout=timeout_s)
-        except grpc.FutureTimeoutError:
-            raise TwinlensError("UNAVAILABLE", f"no server answers at {self.target} within {timeout_s:g} s") from None
+        end_s = time.monotonic() + timeout_s
+        while True:
+            try:
+                self._check(
+                    b"", timeout=max(0.0, end_s - time.monotonic()), wait_for_ready=True, metadata=self._metadata
+                )
+                return
+            except grpc.RpcError as error:
+                if has_answered(error):
+                    return
+            except ValueError:
+                raise closed() from None
+            if time.monotonic() >= end_s:
+                raise not_there(self.target, timeout_s) from None
+            if self._closed.wait(READY_PAUSE_S):
+                raise closed() from None
 
     def _pages(self, page: Callable[[str], calls.Plan[tuple[list[R], str]]]) -> Iterator[R]:
         token = ""
@@ -131,39 +147,52 @@ class Connection:
             finally:
                 answer.cancel()
 
-    def _exchange(self, service: calls.Service, method: str, requests: Iterator[Message]) -> Generator[Any, None, None]:
-        """Sends messages and yields those that come back, as both do; leaving it ends the call.
+    def _exchange(
+        self, service: calls.Service, method: str, requests: Iterator[Message], *, opening: int = 0
+    ) -> Generator[Any, None, None]:
+        """Sends messages and yields their answers, one each, as both come; leaving it ends the call.
 
-        `requests` is advanced in a thread of gRPC's, as the server takes them. What it raises is raised here, once what
-        was sent before is answered.
+        A call that breaks off once it has got on is followed by another with what is not answered, when the server is
+        back. `requests` is advanced in threads of gRPC's, as the server takes them. What it raises is raised here, once
+        what was sent before is answered.
+
+        Args:
+            service: Whose method.
+            method: Which; it changes nothing.
+            requests: What to send.
+            opening: How many of the first say what the others are about, and are sent with each call.
         """
-        broken: list[BaseException] = []
-        left = threading.Event()
-
-        def sent() -> Iterator[Message]:
+        unanswered = Unanswered(requests, opening)
+        attempts = Attempts(calls.Call(service, method, ()), None, self._attempts)
+        ended = False
+        while not ended:
+            attempts.begin()
+            answer = self._open(service, method, unanswered.begin())
             try:
-                for request in requests:
-                    if left.is_set():
-                        return
-                    yield request
-            except BaseException as error:
-                broken.append(error)
+                for message in answer:
+                    if unanswered.answered():
+                        attempts.got_on()
+                        yield message
+                ended = True
+            except grpc.RpcError as error:
+                ended = unanswered.broken is not None
+                if not ended:
+                    self._pause(attempts, error, None)
+                    if attempts.has_got_on:
+                        self.wait_ready(AWAY_S)
+            finally:
+                unanswered.end()
+                answer.cancel()
+        if unanswered.broken is not None:
+            raise unanswered.broken
 
+    def _open(self, service: calls.Service, method: str, requests: Iterator[Message]) -> Any:
         try:
-            method_ = getattr(self._stubs[service], method)
-            answer = method_(sent(), wait_for_ready=self._wait_for_ready, metadata=self._metadata)
+            return getattr(self._stubs[service], method)(
+                requests, wait_for_ready=self._wait_for_ready, metadata=self._metadata
+            )
         except ValueError:
             raise closed() from None
-        try:
-            yield from answer
-        except grpc.RpcError as error:
-            if not broken:
-                raise self._failed(error, None) from None
-        finally:
-            left.set()
-            answer.cancel()
-        if broken:
-            raise broken[0]
 
     def _answer(self, call: calls.Call) -> Any:
         timeout_s = None if call.long else self._write_timeout_s if call.writes else self._timeout_s

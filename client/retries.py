@@ -27,13 +27,17 @@ _LONGEST_S = 2.0
 # A server that asks for more patience is reported instead: whoever called wants to know.
 _MOST_ASKED_S = 30.0
 
-# Calls that change nothing: made twice they do no harm. What stores, deletes or starts something is not among them, nor
-# are streams both ways, whose messages are gone once they are sent.
+# How long a stream that has got on waits for its server to come back, in seconds: as long as a restart takes.
+AWAY_S = 60.0
+
+# Calls that change nothing: made twice they do no harm. What stores, deletes or starts something is not among them.
 SAFE: frozenset[tuple[Service, str]] = frozenset(
     {
         ("embedding", "Embed"),
+        ("embedding", "EmbedStream"),
         ("search", "Search"),
         ("classification", "Classify"),
+        ("classification", "ClassifyStream"),
         ("classification", "GetLabelSet"),
         ("classification", "ListLabelSets"),
         ("collection", "GetCollection"),
@@ -69,6 +73,7 @@ class Attempts:
         self._made = 0
         self._end_s = None if timeout_s is None else time.monotonic() + timeout_s
         self._answered = False
+        self.has_got_on = False
 
     def begin(self) -> float | None:
         """Counts an attempt and says how many seconds it has; None: as long as it takes."""
@@ -78,6 +83,11 @@ class Attempts:
     def answered(self) -> None:
         """Something of the answer arrived: from now on it cannot be asked for again."""
         self._answered = True
+
+    def got_on(self) -> None:
+        """Something arrived that need not be asked for again: attempts are counted anew from this one."""
+        self._made = 1
+        self.has_got_on = True
 
     def pause_s(self, error: grpc.RpcError) -> float | None:
         """How long to wait before the call is made again, in seconds; None where it is not."""
@@ -118,7 +128,7 @@ def wait_s(
     if code is grpc.StatusCode.RESOURCE_EXHAUSTED:
         again = asked_s is not None or (safe and not is_of_size(details))
     else:
-        again = safe and code is grpc.StatusCode.UNAVAILABLE
+        again = safe and (code is grpc.StatusCode.UNAVAILABLE or _is_of_writing(code, details))
     if not again or (asked_s is not None and asked_s > _MOST_ASKED_S):
         return None
     spread = 0.5 + (random.random() if drawn is None else drawn)  # noqa: S311 - nothing is guarded by it
@@ -168,3 +178,8 @@ def _is_retry_info(name: str) -> bool:
 def is_of_size(details: str | None) -> bool:
     """Whether a message was too large, which gRPC gives the same status as overload."""
     return "larger than max" in (details or "")
+
+
+def _is_of_writing(code: grpc.StatusCode, details: str | None) -> bool:
+    """Whether a call ended while it was sent something, of which grpc.aio tells nothing else (grpc issue 36066)."""
+    return code is grpc.StatusCode.INTERNAL and details == "Internal error from Core"

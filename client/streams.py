@@ -86,7 +86,9 @@ class Streams(ABC):
     def _exchanged(self, begun: Plan[stream_calls.Exchange[R]], progress: ShowProgress | None) -> Iterator[R]:
         exchange = self._run(begun)
         done = 0
-        with closing(self._exchange(exchange.service, exchange.method, exchange.requests)) as answers:
+        with closing(
+            self._exchange(exchange.service, exchange.method, exchange.requests, opening=exchange.opening)
+        ) as answers:
             for answer in answers:
                 results = list(exchange.read(answer))
                 done += len(results)
@@ -102,4 +104,6 @@ class Streams(ABC):
     def _run(self, plan: Plan[R]) -> R: ...
 
     @abstractmethod
-    def _exchange(self, service: Service, method: str, requests: Iterator[Message]) -> Generator[Any, None, None]: ...
+    def _exchange(
+        self, service: Service, method: str, requests: Iterator[Message], *, opening: int = 0
+    ) -> Generator[Any, None, None]: ...

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -58,6 +59,9 @@ class FailingServer(
         peers: From which connections.
         metadata: What came with the last call.
         messages_first: How many messages of a streamed answer come before it fails.
+        breaks: After how many answers each call of EmbedStream breaks off; those left go through.
+        broke: Set when one did.
+        streamed: The texts that each call of EmbedStream was sent, as far as they were read.
         limits: What it tells of its limits; None: it does not offer to.
         asked: How often it was asked for them.
     """
@@ -68,6 +72,9 @@ class FailingServer(
         self.peers: set[str] = set()
         self.metadata: dict[str, str | bytes] = {}
         self.messages_first = 0
+        self.breaks: list[int] = []
+        self.broke = threading.Event()
+        self.streamed: list[list[str]] = []
         self.limits: model_pb2.ServerLimits | None = None
         self.asked = 0
 
@@ -88,6 +95,23 @@ class FailingServer(
         vector = content_pb2.Vector(values=[1.0])
         results = [embedding_pb2.EmbedResult(embedding=vector) for _ in request.inputs]
         return embedding_pb2.EmbedResponse(model=content_pb2.ModelInfo(dimension=1), results=results)
+
+    def EmbedStream(self, request_iterator: Any, context: Any) -> Iterator[Any]:  # noqa: N802
+        """The vector of a text is its length; a call that breaks off has read one message that it does not answer."""
+        self._note(context)
+        left = self.breaks.pop(0) if self.breaks else -1
+        self.streamed.append([])
+        for request in request_iterator:
+            self.streamed[-1] += [each.text for each in request.inputs]
+            if not left:
+                self.broke.set()
+                context.abort(grpc.StatusCode.UNAVAILABLE, "broke off")
+            left -= 1
+            results = [
+                embedding_pb2.EmbedResult(embedding=content_pb2.Vector(values=[len(each.text)]))
+                for each in request.inputs
+            ]
+            yield embedding_pb2.EmbedStreamResponse(model=content_pb2.ModelInfo(dimension=1), results=results)
 
     def UpsertItems(self, request_iterator: Any, context: Any) -> Any:  # noqa: N802
         stored = sum(len(message.items) for message in request_iterator)
