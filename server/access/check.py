@@ -1,4 +1,4 @@
-"""Whether a server could let anyone in, asked before its model is loaded."""
+"""Whether what a server needs for the network around it is there, asked before its model is loaded."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from twinlens.server.settings import Settings
 
 
 def check_access(settings: Settings) -> None:
-    """Reads the files of tokens and certificates that are set.
+    """Reads the files of tokens and certificates that are set, and looks for what fetching needs.
 
     Raises:
         StartError: one line saying what is wrong with them.
+        ModuleNotFoundError: where pictures are to be fetched and the extra `fetch` is not installed.
     """
     try:
         if settings.tokens is not None:
@@ -21,3 +22,5 @@ def check_access(settings: Settings) -> None:
             read_certificates(files)
     except (TokenFileError, CertificateError) as error:
         raise StartError(str(error)) from None
+    if settings.fetch_hosts:
+        import h11  # noqa: F401, PLC0415 - of an extra

@@ -89,7 +89,7 @@ async def _exchange(
         headers=[
             ("Host", address.authority),
             ("User-Agent", "twinlens"),
-            ("Accept", "image/*"),
+            ("Accept", "image/*, */*;q=0.1"),
             ("Accept-Encoding", "identity"),
             ("Connection", "close"),
         ],

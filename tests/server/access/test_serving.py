@@ -14,10 +14,11 @@ from tests.server.access.secured import bearer, token_in
 from tests.server.running import embed_request
 from tests.support.certificates import Authority
 from tests.support.fake_encoder import FakeEncoder
+from twinlens.__main__ import main
 from twinlens.server.core.active import StartError
 from twinlens.server.local import local_server
 from twinlens.server.serve import serve
-from twinlens.server.settings import Settings
+from twinlens.server.settings import Settings, SettingsError, load_settings
 from twinlens.v1 import embedding_pb2_grpc
 
 SERVE = """
@@ -83,6 +84,23 @@ def test_files_that_are_not_in_order_are_told_before_a_model_is_loaded(tmp_path:
         with pytest.raises(StartError, match=r"missing( cannot be read)?: No such file"):
             serve(settings)
     assert not data.exists()
+
+
+def test_fetching_without_its_extra_is_told_before_a_model_is_loaded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "h11", None)
+    command = ["serve", "--data", str(tmp_path / "data"), "--bundle", str(tmp_path), "--fetch-host", "a.example"]
+    assert main(command) == 1
+    assert capsys.readouterr().err == "twinlens: h11 is not installed: pip install 'twinlens[fetch]'\n"
+
+
+def test_hosts_to_fetch_from_are_read_from_all_places_and_checked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TWINLENS_FETCH_HOSTS", "a.example, *.b.example:8443")
+    assert load_settings().fetch_hosts == ("a.example", "*.b.example:8443")
+    assert load_settings(fetch_hosts=("c.example",)).fetch_hosts == ("c.example",)
+    with pytest.raises(SettingsError, match=r"setting fetch_hosts: '\*' is not a host to fetch from"):
+        load_settings(fetch_hosts=("*",))
 
 
 def test_a_local_server_on_its_private_socket_asks_for_nothing(tmp_path: Path) -> None:
