@@ -43,6 +43,17 @@ class _Json(logging.Formatter):
         return printable_json(json.dumps(line, ensure_ascii=False, default=str))
 
 
+class _WithoutUnsent(logging.Filter):
+    """Drops gRPC's traceback for each answer whose caller had hung up: no fault, and as many as callers like."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        kind = record.exc_info[0] if record.exc_info else None
+        return kind is None or kind.__name__ != "ExecuteBatchError"
+
+
+_WITHOUT_UNSENT = _WithoutUnsent()
+
+
 def configure_logging(level: str, log_format: Literal["text", "json"] = "text") -> None:
     """Sets up the root logger; called once by a command, never on import."""
     handler = logging.StreamHandler(sys.stderr)
@@ -52,3 +63,4 @@ def configure_logging(level: str, log_format: Literal["text", "json"] = "text") 
         logging.captureWarnings(capture=True)  # otherwise they are lines that are no JSON
     # It tells of every build of itself that it does not find, in words that look like failures.
     logging.getLogger("faiss.loader").setLevel(max(logging.WARNING, logging.getLogger().level))
+    logging.getLogger("grpc._cython.cygrpc").addFilter(_WITHOUT_UNSENT)

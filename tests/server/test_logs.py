@@ -77,3 +77,12 @@ def test_text_is_the_default(capsys: pytest.CaptureFixture[str]) -> None:
     configure_logging("info")
     log.info("serving")
     assert capsys.readouterr().err.endswith(" INFO twinlens.somewhere: serving\n")
+
+
+def test_callers_who_hung_up_leave_no_traceback_and_other_failures_do(capsys: pytest.CaptureFixture[str]) -> None:
+    configure_logging("info")
+    for kind in (type("ExecuteBatchError", (Exception,), {}), ValueError):
+        logging.getLogger("grpc._cython.cygrpc").error("raised in core", exc_info=kind("what happened"))
+    told = capsys.readouterr().err
+    assert "ValueError: what happened" in told
+    assert "ExecuteBatchError" not in told
