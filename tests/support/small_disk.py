@@ -45,7 +45,7 @@ class SmallDisk:
 @contextmanager
 def small_disk(root: Path, *, mib: int) -> Iterator[SmallDisk]:
     """Mounts one at a folder that is made, and takes it away at the end."""
-    root.mkdir()
+    root.mkdir(parents=True)
     try:
         command = ["mount", "-t", "tmpfs", "-o", f"size={mib}m", "tmpfs", str(root)]
         subprocess.run(command, check=True, capture_output=True)
