@@ -46,6 +46,15 @@ class MessageStreams:
             finally:
                 self._at_work -= 1
 
+    async def first(self, messages: AsyncIterator[M]) -> M | None:
+        """The first message of a stream, whose others are for `answers`; None where there is none.
+
+        Raises:
+            ServiceError: UNAVAILABLE where the server ends before it comes.
+        """
+        message = await self._next(messages)
+        return None if message is None else message[0]
+
     async def answers(
         self, messages: AsyncIterator[M], work: Callable[[M], Coroutine[Any, Any, A]]
     ) -> AsyncGenerator[A, None]:
@@ -70,30 +79,20 @@ class MessageStreams:
             async with self.place():
                 return await work(message)
 
-        async def read() -> bool:
-            """Reads to the end of the stream (True) or of the server's readiness (False)."""
-            draining = asyncio.create_task(self._draining.wait())
+        async def read() -> None:
             try:
                 while True:
                     await room.acquire()
-                    if self._draining.is_set():
-                        return False
-                    following = asyncio.create_task(_following(messages))
-                    following.add_done_callback(_forget)
-                    await asyncio.wait((following, draining), return_when=asyncio.FIRST_COMPLETED)
-                    if not following.done():
-                        return False
-                    message = following.result()
+                    message = await self._next(messages)
                     if message is None:
-                        return True
+                        return
                     task = asyncio.create_task(in_its_place(message[0]))
                     running.add(task)
                     task.add_done_callback(running.discard)
                     task.add_done_callback(_forget)
                     begun.put_nowait(task)
-                    del message, following  # messages are large: do not hold one while waiting for the next
+                    del message  # messages are large: do not hold one while waiting for the next
             finally:
-                draining.cancel()
                 begun.put_nowait(None)
 
         reading = asyncio.create_task(read())
@@ -101,17 +100,27 @@ class MessageStreams:
             while (task := await begun.get()) is not None:
                 yield await task
                 room.release()
-            if not await reading:
-                raise ServiceError(
-                    Code.UNAVAILABLE,
-                    "the server is stopping; what it answered is done, send the rest again",
-                    retry_after_s=_RETRY_AFTER_S,
-                )
+            await reading  # raises what it raised
         finally:
             stopped = [reading, *running]
             for each in stopped:
                 each.cancel()
             await asyncio.gather(*stopped, return_exceptions=True)
+
+    async def _next(self, messages: AsyncIterator[M]) -> tuple[M] | None:
+        """The next message, None at the end of the stream; the reading of one goes on when whoever waits is stopped."""
+        if self._draining.is_set():
+            raise _stopping()
+        following = asyncio.create_task(_following(messages))
+        following.add_done_callback(_forget)
+        draining = asyncio.create_task(self._draining.wait())
+        try:
+            await asyncio.wait((following, draining), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            draining.cancel()
+        if not following.done():
+            raise _stopping()
+        return following.result()
 
 
 async def placed(messages: AsyncIterator[M], count: Callable[[M], int]) -> AsyncIterator[tuple[int, M]]:
@@ -127,6 +136,11 @@ async def _following(messages: AsyncIterator[M]) -> tuple[M] | None:
     async for message in messages:
         return (message,)
     return None
+
+
+def _stopping() -> ServiceError:
+    message = "the server is stopping; what it answered is done, send the rest again"
+    return ServiceError(Code.UNAVAILABLE, message, retry_after_s=_RETRY_AFTER_S)
 
 
 def _forget(task: asyncio.Task[Any]) -> None:

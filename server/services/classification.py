@@ -54,7 +54,7 @@ class ClassificationService(LabelSetMethods):
         """Scores any number of pictures against the labels of the first message, at bulk priority."""
         del context
         app, call = self._app, replace(current_call(), priority=Priority.BULK)
-        first = await anext(aiter(request_iterator), None)
+        first = await app.streams.first(request_iterator)
         if first is None or not first.HasField("setup"):
             raise invalid_argument("the first message of a stream has the setup: what to choose from")
         if first.images or first.image_urls or first.setup.images or first.setup.image_urls:

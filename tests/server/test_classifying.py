@@ -45,6 +45,19 @@ async def test_cosines_are_of_the_picture_and_the_normalised_mean_of_unit_prompt
     assert reply.results[0].scores[0].cosine == pytest.approx(expected, abs=1e-5)
 
 
+@pytest.mark.parametrize("template", ["{} on a wall", "{x} and {} and {} and {{}}", "%s {} \\{}"])
+async def test_braces_in_labels_and_templates_stay_as_they_are(served: Running, template: str) -> None:
+    labels = ["a set {}", "{0} red", "{blue}", "{", "}{"]
+    reply = await classify(served, picture("red"), labels=labels, templates=[template])
+    before, _, after = template.partition("{}")
+    embedded = await served.embed(picture("red"), *(f"{before}{label}{after}" for label in labels))
+    image, *texts = [np.asarray(result.embedding.values) for result in embedded.results]
+    told = {score.label: score.cosine for score in reply.results[0].scores}
+    assert told == {
+        label: pytest.approx(float(image @ text), abs=1e-5) for label, text in zip(labels, texts, strict=True)
+    }
+
+
 async def test_labels_whose_prompts_were_cut_say_so(served: Running) -> None:
     long = "red " * 40
     reply = await classify(served, picture("red"), picture("blue"), labels=["red", long, "blue"])

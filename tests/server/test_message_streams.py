@@ -220,6 +220,30 @@ async def test_a_server_that_stops_ends_a_stream_whose_caller_says_nothing() -> 
         await waiting
 
 
+async def test_the_first_message_is_taken_from_the_stream_and_no_more() -> None:
+    source, gates = Source(3), Gates()
+    gates.open(1, 2)
+    messages = aiter(source)
+    assert await streams().first(messages) == 0
+    assert source.taken == 1
+    assert [answer async for answer in streams().answers(messages, gates.work)] == ["answer 1", "answer 2"]
+    assert await streams().first(messages) is None
+
+
+async def test_a_server_that_stops_waits_for_no_first_message() -> None:
+    draining = asyncio.Event()
+
+    async def messages() -> AsyncIterator[int]:
+        await asyncio.Event().wait()
+        yield 0
+
+    waiting = asyncio.create_task(MessageStreams(draining).first(messages()))
+    await settle()
+    draining.set()
+    with pytest.raises(ServiceError, match="stopping"):
+        await waiting
+
+
 async def test_a_stream_that_was_read_to_its_end_ends_well_though_the_server_stops() -> None:
     draining, gates = asyncio.Event(), Gates()
     answers = MessageStreams(draining).answers(aiter(Source(2)), gates.work)
