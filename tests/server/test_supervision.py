@@ -230,3 +230,13 @@ async def test_canaries_are_no_queries_whose_recall_counts(served: Running) -> N
     assert collection._state.audit._calls == 0
     await served.find(search_pb2.QueryPart(text="red"))
     assert collection._state.audit._calls == 1
+
+
+async def test_an_idle_server_flies_canaries_of_a_large_model_less_often(data: Path) -> None:
+    async with run_server(data, FakeEncoder(), canary_interval_s=5.0) as served:
+        health = served.server.health
+        pauses = []
+        for work_s in (0.001, 0.2, 60.0):
+            health._least_work_s = work_s
+            pauses.append(health._pause_s())
+        assert pauses == [5.0, pytest.approx(20.0), 60.0]
