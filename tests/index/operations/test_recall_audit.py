@@ -173,13 +173,13 @@ def test_searches_that_nobody_made_are_not_looked_at(tmp_path: Path) -> None:
     query = np.ones((1, DIMENSION))
     collection.upsert([new_item("a", image_vector=query[0])], space_id=SPACE)
 
-    def search(**sample: bool) -> None:
-        (hits,) = collection.search(query, modality=Modality.IMAGE, top_k=1, space_id=SPACE, **sample)
+    def search(*, sample: bool) -> None:
+        (hits,) = collection.search(query, modality=Modality.IMAGE, top_k=1, space_id=SPACE, sample=sample)
         assert [hit.item.id for hit in hits] == ["a"]
 
     for _ in range(20):
         search(sample=False)
     assert collection._state.audit._calls == 0
-    search()
+    search(sample=True)
     assert collection._state.audit._calls == 1
     catalog.close()
