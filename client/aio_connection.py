@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
+from dataclasses import replace
 from typing import Any, Self, TypeVar
 
 import grpc.aio
@@ -17,7 +18,7 @@ from twinlens.client.errors import TwinlensError, closed, from_call
 from twinlens.client.limits import NOT_TOLD, NOT_TOLD_CODES, AskLimits, Told, are_outdated
 from twinlens.client.readiness import HEALTH_CHECK, READY_PAUSE_S, has_answered, not_there
 from twinlens.client.resending import Unanswered
-from twinlens.client.retries import ATTEMPTS, AWAY_S, Attempts
+from twinlens.client.retries import ATTEMPTS, AWAY_S, Attempts, is_of_writing
 from twinlens.client.stubs import stubs
 from twinlens.client.tls import TlsFiles
 from twinlens.client.token import call_metadata
@@ -187,12 +188,25 @@ class AsyncConnection:
         timeout_s = None if call.long else self._write_timeout_s if call.writes else self._timeout_s
         attempts = Attempts(call, timeout_s, self._attempts)
         while True:
+            left_s = attempts.begin()
             try:
-                return await self._begin(call, attempts.begin())
+                return await self._begin(call, left_s)
             except grpc.aio.AioRpcError as error:
-                await self._pause(attempts, error, timeout_s)
+                await self._pause(attempts, await self._told_by_server(call, error, left_s), timeout_s)
             except grpc.aio.UsageError:
                 raise closed() from None
+
+    async def _told_by_server(
+        self, call: calls.Call, error: grpc.aio.AioRpcError, left_s: float | None
+    ) -> grpc.aio.AioRpcError:
+        """What a server has against a stream of requests, where grpc.aio hides it: asked with the first one alone."""
+        if not is_of_writing(error.code(), error.details()) or not isinstance(call.request, tuple):
+            return error
+        try:
+            await self._begin(replace(call, request=call.request[:1]), left_s)
+        except grpc.aio.AioRpcError as told:
+            return told
+        return error
 
     def _begin(self, call: calls.Call, timeout_s: float | None) -> Any:
         method = getattr(self._stubs[call.service], call.method)

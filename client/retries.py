@@ -128,7 +128,7 @@ def wait_s(
     if code is grpc.StatusCode.RESOURCE_EXHAUSTED:
         again = asked_s is not None or (safe and not is_of_size(details))
     else:
-        again = safe and (code is grpc.StatusCode.UNAVAILABLE or _is_of_writing(code, details))
+        again = safe and (code is grpc.StatusCode.UNAVAILABLE or is_of_writing(code, details))
     if not again or (asked_s is not None and asked_s > _MOST_ASKED_S):
         return None
     spread = 0.5 + (random.random() if drawn is None else drawn)  # noqa: S311 - nothing is guarded by it
@@ -180,6 +180,6 @@ def is_of_size(details: str | None) -> bool:
     return "larger than max" in (details or "")
 
 
-def _is_of_writing(code: grpc.StatusCode, details: str | None) -> bool:
+def is_of_writing(code: grpc.StatusCode, details: str | None) -> bool:
     """Whether a call ended while it was sent something, of which grpc.aio tells nothing else (grpc issue 36066)."""
     return code is grpc.StatusCode.INTERNAL and details == "Internal error from Core"

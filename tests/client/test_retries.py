@@ -167,6 +167,18 @@ def test_a_stream_is_asked_for_again_only_while_nothing_of_it_arrived(
     assert servicer.calls == 3
 
 
+def test_what_a_server_says_that_ends_a_call_while_it_is_sent_something_is_not_hidden(
+    open_client: Callable[..., Any], target: str
+) -> None:
+    """The server ends these calls when it has read the first of several large messages."""
+    items = [NewItem(image=b"x" * 400_000)] * 100
+    with open_client(target) as client:
+        for _ in range(12):
+            with pytest.raises(TwinlensError) as caught:
+                client.upsert("nowhere", items)
+            assert caught.value.code == "NOT_FOUND"
+
+
 def test_closing_ends_the_wait_for_another_attempt(failing: tuple[FailingServer, str]) -> None:
     from twinlens.client import Client
 
