@@ -187,8 +187,8 @@ def _failure(error: Exception, method: str, request_id: str) -> ServiceError:
     if failure is None:
         log.error("%s request %s failed", method, request_id, exc_info=error)
         return internal(request_id)
-    if isinstance(error, CollectionError) and failure.code in {Code.INTERNAL, Code.DATA_LOSS}:
-        # It says in a line what is wrong, a full disk or a folder that is not there; it is ours only in passing.
+    if isinstance(error, CollectionError | ServiceError) and failure.code in {Code.INTERNAL, Code.DATA_LOSS}:
+        # It says in a line what is wrong, a full disk or a file that is damaged; it is ours only in passing.
         log.error("%s request %s failed: %s", method, request_id, error)
         log.debug("%s request %s came to that by", method, request_id, exc_info=error)
     elif failure.code in {Code.INTERNAL, Code.DATA_LOSS}:
