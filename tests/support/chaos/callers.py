@@ -16,6 +16,7 @@ import numpy as np
 from tests.server.running import embed_request, picture
 from tests.support.chaos.channels import own_channel
 from tests.support.chaos.faulty_encoder import SECRET
+from tests.support.chaos.put_label_sets import LabelSetPutter
 from tests.support.chaos.waiting import eventually
 from tests.support.fake_encoder import FakeEncoder
 from tests.support.pictures import COLOURS
@@ -38,7 +39,7 @@ Told: TypeAlias = "Counter[str]"
 
 
 class Callers:
-    """Two who embed, two who search, and two who store, each a call at a time.
+    """Two who embed, two who search, two who store, and one who puts a label set, each a call at a time.
 
     Args:
         address: Of a server with the fake encoder.
@@ -75,6 +76,7 @@ class Callers:
         self._ending = False
         self._channel = own_channel(address)
         self._tasks: list[asyncio.Task[None]] = []
+        self.label_sets = LabelSetPutter(self._channel, name)
         self._embedding = embedding_pb2_grpc.EmbeddingServiceStub(self._channel)
         self._search = search_pb2_grpc.SearchServiceStub(self._channel)
         self._collections = collection_pb2_grpc.CollectionServiceStub(self._channel)
@@ -83,7 +85,7 @@ class Callers:
         """Makes the collection if it is missing, and starts to call."""
         await make_collection(self._channel)
         calls: list[Callable[[int, int], Awaitable[None]]] = [self._embed, self._find, self._store]
-        for number, call in enumerate(calls * 2):
+        for number, call in enumerate([*calls * 2, self._put]):
             self._tasks.append(asyncio.create_task(self._go_on(number, call)))
 
     async def end(self) -> None:
@@ -172,6 +174,11 @@ class Callers:
         scores = [hit.score for hit in result.hits]
         assert scores == sorted(scores, reverse=True), scores
         assert all(hit.item.id for hit in result.hits)
+        self.told[OK] += 1
+
+    async def _put(self, number: int, turn: int) -> None:
+        del number
+        await self.label_sets.put(turn, self._timeout_s)
         self.told[OK] += 1
 
     async def _store(self, number: int, turn: int) -> None:
@@ -266,10 +273,12 @@ async def assert_kept(address: str, callers: Callers) -> int:
         How many acknowledged items there are.
 
     Raises:
-        AssertionError: if one of them is gone, or one is there that nobody sent.
+        AssertionError: if one of them is gone, or one is there that nobody sent; the same of the label set.
     """
     stored = await stored_ids(address)
     lost = callers.acknowledged - stored
     assert not lost, f"{len(lost)} acknowledged items are gone, such as {sorted(lost)[:3]}"
     assert stored <= callers.sent, sorted(stored - callers.sent)[:3]
+    async with own_channel(address) as channel:
+        await callers.label_sets.assert_kept(channel)
     return len(callers.acknowledged)
