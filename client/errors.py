@@ -85,6 +85,10 @@ def _text(code: grpc.StatusCode, text: str, target: str, timeout_s: float | None
         return f"{target} did not answer within {timeout_s:g} s"
     if code is grpc.StatusCode.UNIMPLEMENTED and not answered:
         return f"the server at {target} does not offer this: {text or 'unknown method'}"
+    if code is grpc.StatusCode.UNAUTHENTICATED:
+        # A server can only say which header it looks for.
+        text = text.partition("; send a token as")[0] or "the server asks for a token"
+        return f"{text}; give one by `token`, --token-file or TWINLENS_TOKEN"
     return text or f"the call failed with {code.name}"
 
 

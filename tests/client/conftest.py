@@ -2,71 +2,23 @@
 
 from __future__ import annotations
 
-import asyncio
-import inspect
-import threading
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import pytest
 
+from tests.support.blocking import Blocking
 from tests.support.command_runs import Ran
 from tests.support.fake_encoder import FakeEncoder
 from tests.support.pictures import write_folder
 from twinlens.__main__ import main
-from twinlens.client import AsyncClient, Client
+from twinlens.client import Client
 from twinlens.server.local import local_server
 from twinlens.server.settings import Settings
 
 # The canary flies once at the start and not again: nothing here is timed.
 SETTINGS = Settings(canary_interval_s=3600.0)
-
-
-class Blocking:
-    """An AsyncClient with the calling habits of a Client, so that one test body covers both."""
-
-    def __init__(self, target: str, **options: Any) -> None:
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever)
-        self._thread.start()
-        try:
-            self._client = self._wait(self._make(target, options))
-        except BaseException:
-            self._end()
-            raise
-
-    @staticmethod
-    async def _make(target: str, options: dict[str, Any]) -> AsyncClient:
-        return AsyncClient(target, **options)
-
-    def _wait(self, awaitable: Any) -> Any:
-        return asyncio.run_coroutine_threadsafe(awaitable, self._loop).result()
-
-    def __getattr__(self, name: str) -> Callable[..., Any]:
-        method = getattr(self._client, name)
-
-        def call(*args: Any, **kwargs: Any) -> Any:
-            result = method(*args, **kwargs)
-            return self._wait(result if inspect.iscoroutine(result) else _collect(result))
-
-        return call
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._wait(self._client.close())
-        self._end()
-
-    def _end(self) -> None:
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.close()
-
-
-async def _collect(values: AsyncIterator[Any]) -> list[Any]:
-    return [value async for value in values]
 
 
 @pytest.fixture(params=["sync", "async"])
