@@ -2,7 +2,7 @@
 
 Pictures are decoded in a pool and encoded in batches by one loop, with the threads that the server would use. ORDER is
 a JSON object: `bundle`, `provider`, `precision`, `photos`, `batches`, `seconds` for each, and `warm_s`. Prints pictures
-a second by batch size, and the seconds of a picture's decoding alone, as JSON.
+a second by batch size, and the CPU time of a picture's decoding alone, as JSON.
 """
 
 from __future__ import annotations
@@ -58,10 +58,10 @@ def main(argument: str) -> None:
 
 def _decode_ms(encoder: Any, photos: list[bytes]) -> float:
     some = photos[:32]
-    begun_s = time.perf_counter()
+    begun_s = time.thread_time()  # not by the wall, which also tells who else wanted the processor
     for photo in some:
         encoder.prepare_image(photo)
-    return (time.perf_counter() - begun_s) / len(some) * 1000
+    return (time.thread_time() - begun_s) / len(some) * 1000
 
 
 def _rate(

@@ -1,17 +1,28 @@
-"""Distinct short texts, as people type them into a search box."""
+"""Distinct short texts, as people type them into a search box: two to seven words."""
 
 from __future__ import annotations
 
-_WHO = ("a dog", "two children", "an old man", "a red car", "a small boat", "three birds", "a woman", "a black cat")
-_DOES = ("running", "asleep", "waiting", "in the rain", "seen from above", "close up", "at night", "out of focus")
-_WHERE = ("on the beach", "in a park", "near the station", "under a tree", "by the lake", "in the snow", "on a street")
-_MORE = ("", "", "with a yellow umbrella", "in black and white", "in the evening light", "without people")
+_HOW = (
+    *("old", "red", "small", "black", "yellow", "wet", "broken", "two", "three", "white", "green", "big", "young"),
+    *("happy", "blue", "empty", "sleeping", "wooden", "dirty", "tall", "round", "brown", "smiling", "dark"),
+)
+_WHAT = (
+    *("dog", "car", "house", "boat", "bicycle", "woman", "man", "children", "cat", "horse", "bird", "train", "bridge"),
+    *("tree", "flower", "chair", "table", "cup", "shoes", "dress", "hat", "bag", "phone", "book", "door", "window"),
+    *("bus", "plane", "street", "garden", "church", "tower", "mountain", "river", "cake", "pizza", "football"),
+)
+_WHERE = (
+    *("", "on the beach", "in the snow", "at night", "in a park", "near the station", "under a tree", "by the lake"),
+    *("in the rain", "on a table", "from above", "close up", "in the evening light", "in front of a wall", "indoors"),
+    *("in black and white", "without people", "on a white background", "seen from the street"),
+)
+DISTINCT = len(_HOW) * len(_WHAT) * len(_WHERE)
 
 
 def query(number: int) -> str:
-    """The text of a call: 8 to 16 tokens, most of the first thousands different."""
-    who = _WHO[number % len(_WHO)]
-    does = _DOES[number // len(_WHO) % len(_DOES)]
-    where = _WHERE[number % len(_WHERE)]
-    more = _MORE[number // 3 % len(_MORE)]
-    return " ".join(part for part in (who, does, where, more, str(number)) if part)
+    """The text of a call; so many in a row are different as there are.
+
+    The three numbers of words (24, 37, 19) have no common divisor, so that every combination comes once.
+    """
+    parts = (words[number % len(words)] for words in (_HOW, _WHAT, _WHERE))
+    return " ".join(part for part in parts if part)

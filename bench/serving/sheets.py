@@ -29,7 +29,8 @@ def sheets(figures: Figures) -> list[Sheet]:
 def _load(figures: Figures) -> Sheet:
     rows = []
     for variant, of_variant in figures["image"].items():
-        rows += _load_rows(f"JPEG 640x480 → vector, {variant}", of_variant)
+        bare = (figures.get("bare") or {}).get(variant, {})
+        rows += _load_rows(f"JPEG 640x480 → vector, {variant}", of_variant, bare.get("decode_ms"))
     for work, title in (("text", "text → vector"), ("search", "text → top 10 of {rows:,}")):
         if of_work := figures.get(work):
             rows += _load_rows(f"{title.format(**figures.get('collection', {}))}, {figures['served']}", of_work)
@@ -38,13 +39,13 @@ def _load(figures: Figures) -> Sheet:
     return Sheet("Load", ("what", *_LOAD), rows)
 
 
-def _load_rows(title: str, by_callers: Figures) -> list[list[str]]:
-    return [[title, callers, *_load_cells(of)] for callers, of in by_callers.items()]
+def _load_rows(title: str, by_callers: Figures, decode_ms: float | None = None) -> list[list[str]]:
+    return [[title, callers, *_load_cells(of, decode_ms)] for callers, of in by_callers.items()]
 
 
-def _load_cells(of: Figures) -> list[str]:
+def _load_cells(of: Figures, decode_ms: float | None = None) -> list[str]:
     pipeline = of["pipeline"]
-    share = decode_share(of)
+    share = decode_share(of, decode_ms)
     return [
         _rate(of["ok_per_s"]),
         *(f"{of[name]:,.0f}" if of[name] >= 100 else f"{of[name]:.1f}" for name in ("p50_ms", "p95_ms", "p99_ms")),
@@ -55,11 +56,20 @@ def _load_cells(of: Figures) -> list[str]:
     ]
 
 
-def decode_share(of: Figures) -> float | None:
-    """Which part of the server's CPU seconds went into decoding or tokenising; None where it does not count that."""
-    if not of["pipeline"] or not of["server_cpu_s"]:
-        return None
-    return float(of["pipeline"]["prepare_s"] * of["pipeline"]["items"] / of["server_cpu_s"])
+def decode_share(of: Figures, decode_ms: float | None = None) -> float | None:
+    """Which part of the server's CPU time for a call goes into decoding or tokenising.
+
+    Args:
+        of: One measurement.
+        decode_ms: CPU time of a picture's decoding, measured alone. Otherwise the server's own times count, which are
+            too long where its threads wait for a processor.
+
+    Returns:
+        From 0 to 1; None where neither is known.
+    """
+    if decode_ms is None and of["pipeline"]:
+        decode_ms = 1000 * of["pipeline"]["prepare_s"]
+    return None if decode_ms is None else min(1.0, decode_ms / of["cpu_ms_per_call"])
 
 
 def _bare(figures: Figures) -> Sheet:

@@ -9,7 +9,6 @@ import pytest
 
 from bench.serving.photo_bytes import distinct, poisoned, read_photos
 from bench.serving.photo_files import MANY_SIZES, write_photos
-from bench.serving.queries import query
 from twinlens.encoders.decode import decode_image
 from twinlens.encoders.errors import InvalidImage
 
@@ -47,9 +46,3 @@ def test_pictures_of_all_sizes_are_among_many(tmp_path: Path) -> None:
 def test_an_empty_folder_is_told(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match="no pictures"):
         read_photos(tmp_path)
-
-
-def test_texts_differ_and_are_short() -> None:
-    texts = [query(number) for number in range(2000)]
-    assert len(set(texts)) == 2000
-    assert max(len(text.split()) for text in texts) <= 16
