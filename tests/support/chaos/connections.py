@@ -7,6 +7,7 @@ import resource
 from collections import Counter
 from contextlib import AsyncExitStack
 from pathlib import Path
+from typing import Any
 
 import grpc
 
@@ -18,7 +19,7 @@ from tests.support.chaos.raw_http2 import RawCaller, raw_caller
 from tests.support.chaos.server_process import ServerProcess, server_process
 from tests.support.chaos.waiting import PATIENCE_S, eventually
 from twinlens.server.descriptors import allow_many_files
-from twinlens.v1 import embedding_pb2_grpc
+from twinlens.v1 import embedding_pb2, embedding_pb2_grpc
 
 _MIB = 2**20
 # A crowd may be told to try again.
@@ -108,19 +109,31 @@ async def files_run_out(folder: Path, *, files: int = 160) -> Outcome:
 
 
 async def idle(server: ServerProcess, *, idle_s: float = 100.0) -> Outcome:
-    """Leaves connections alone, one that was used, one in the middle of a stream of items, and one that never spoke.
+    """Leaves connections alone: one that was used and has a stream open, one in half a message, one that never spoke.
 
     Raises:
-        AssertionError: the first two do not go on afterwards on the connection that they had.
+        AssertionError: the first does not go on afterwards on the connection that it had.
     """
+    told = await _used_again(server.address, idle_s)
+    await server.comes_to_rest()
+    return Outcome(
+        f"connections idle for {idle_s:g} s", told, None, "calls and a stream went on over the same connection"
+    )
+
+
+async def _used_again(address: str, idle_s: float) -> Counter[str]:
     told: Counter[str] = Counter()
-    async with (
-        own_channel(server.address) as channel,
-        raw_caller(server.address) as silent,
-        raw_caller(server.address) as half,
-    ):
+    async with own_channel(address) as channel, raw_caller(address) as silent, raw_caller(address) as half:
         stub = embedding_pb2_grpc.EmbeddingServiceStub(channel)
-        await stub.Embed(embed_request("before"), timeout=PATIENCE_S)
+        stream: Any = stub.EmbedStream()
+
+        async def ask(text: str) -> None:
+            await stub.Embed(embed_request(text), timeout=PATIENCE_S)
+            await stream.write(embedding_pb2.EmbedStreamRequest(inputs=[embedding_pb2.EmbedInput(text=text)]))
+            assert len((await stream.read()).results) == 1
+            told[OK] += 2
+
+        await ask("before")
         half.greet()
         half.send(half.begin(_EMBED), b"\0\0")
         await half.drain()
@@ -135,12 +148,11 @@ async def idle(server: ServerProcess, *, idle_s: float = 100.0) -> Outcome:
 
         watching = asyncio.create_task(watch())
         await asyncio.sleep(idle_s)  # what is tried is that time passes
-        await stub.Embed(embed_request("after"), timeout=PATIENCE_S)
-        told[OK] += 2
+        await ask("after")
         watching.cancel()
         await asyncio.gather(watching, return_exceptions=True)
         assert states == [], f"the connection did not stay: {states}"
+        await stream.done_writing()
         silent.write(b"GET / HTTP/1.1\r\n\r\n")
         await silent.closed()
-    await server.comes_to_rest()
-    return Outcome(f"connections idle for {idle_s:g} s", told, None, "the call after it went over the same connection")
+    return told
