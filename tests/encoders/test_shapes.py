@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from twinlens.encoders.shapes import batch_parts, bucketed_length, length_buckets
+from twinlens.encoders.shapes import batch_parts, bucketed_length, length_buckets, length_step, near_steps
 
 
 @pytest.mark.parametrize("count", [0, 1, 2, 3, 7, 8, 13, 31, 63, 64])
@@ -16,12 +16,31 @@ def test_a_batch_is_covered_in_order_by_powers_of_two(count: int) -> None:
 
 def test_lengths_grow_to_one_of_a_few_and_never_above_the_window() -> None:
     found = {bucketed_length(length, 77) for length in range(1, 78)}
-    assert found == {8, 16, 24, 32, 48, 64, 77}
+    assert found == {8, 12, 16, 20, 24, 32, 48, 64, 77}
     assert all(length <= bucketed_length(length, 2048) for length in range(1, 2049))
 
 
 def test_texts_longer_than_any_bucket_are_padded_to_the_window() -> None:
     assert bucketed_length(513, 1024) == 1024
+
+
+def test_texts_of_one_step_are_padded_to_the_same_length() -> None:
+    for a in range(1, 600):
+        for b in range(a, min(a + 40, 600)):
+            assert (length_step(a) == length_step(b)) == (bucketed_length(a, 1024) == bucketed_length(b, 1024))
+
+
+def test_steps_that_are_near_run_together_and_the_cheapest_come_first() -> None:
+    longest = {length_step(length): length for length in range(1, 513)}
+    for step, length in longest.items():
+        near = near_steps(step)
+        assert step not in near
+        assert [other < step for other in near] == sorted((other < step for other in near), reverse=True)
+        for other, other_length in longest.items():
+            runs = length_buckets(sorted([length, other_length]), 64)
+            assert (other in near or other == step) == (len(runs) == 1)
+    assert near_steps(length_step(16))[0] == length_step(12)
+    assert near_steps(length_step(600))
 
 
 class TestLengthBuckets:
