@@ -12,10 +12,10 @@ import asyncio
 import logging
 import threading
 import time
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Generic, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 from twinlens.server.core.call import Call
 from twinlens.server.core.errors import Code, ServiceError
@@ -27,7 +27,18 @@ from twinlens.server.core.trace_batch import trace_batch
 log = logging.getLogger(__name__)
 
 In = TypeVar("In")
+In_contra = TypeVar("In_contra", contravariant=True)
 Out = TypeVar("Out")
+
+
+class Buckets(Protocol[In_contra]):
+    """Which items are best run together."""
+
+    def of(self, item: In_contra) -> int:
+        """The bucket of an item."""
+
+    def beside(self, bucket: int) -> Sequence[int]:
+        """Buckets that fill up a batch of a bucket, best first; items of all others have a batch of their own."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -60,7 +71,7 @@ class Batcher(Generic[In, Out]):
             made it closes it, after the batchers.
         max_batch: Most items in one call of `run`.
         max_delay_s: Longest wait for more items once the batcher could run.
-        bucket: Items of different buckets are not run together; the bucket of the oldest goes first.
+        buckets: Items of like buckets are run together; the bucket of the oldest goes first. None: all are alike.
         telemetry: Counts and times.
     """
 
@@ -72,14 +83,14 @@ class Batcher(Generic[In, Out]):
         worker: WorkerPool,
         max_batch: int,
         max_delay_s: float,
-        bucket: Callable[[In], Hashable] | None = None,
+        buckets: Buckets[In] | None = None,
         telemetry: Telemetry | None = None,
     ) -> None:
         self._name = name
         self._run = run
         self._max_batch = max_batch
         self._max_delay_s = max_delay_s
-        self._bucket = bucket
+        self._buckets = buckets
         self._worker = worker
         self._loop: asyncio.AbstractEventLoop | None = None
         # Items come in on the event loop and are taken on the worker's thread; the lock guards all from here on.
@@ -123,7 +134,7 @@ class Batcher(Generic[In, Out]):
         """
         loop = self._loop = asyncio.get_running_loop()
         future: asyncio.Future[Out] = loop.create_future()
-        bucket = 0 if self._bucket is None else self._bucket(item)
+        bucket = 0 if self._buckets is None else self._buckets.of(item)
         with self._arrived:
             self._lanes.push(call.priority, _Entry(item, call, time.monotonic(), future), bucket)
             if self._lingers:
@@ -234,17 +245,19 @@ class Batcher(Generic[In, Out]):
     def _form(self) -> tuple[list[_Entry[In, Out]], list[_Entry[In, Out]]]:
         """Takes the next batch from one lane, and what expired; drops what nobody waits for."""
         lane = self._lanes.choose()
-        bucket = self._lanes.oldest_bucket(lane)
+        oldest = self._lanes.oldest_bucket(lane)
+        beside = self._buckets.beside(oldest) if self._buckets is not None and isinstance(oldest, int) else ()
         batch: list[_Entry[In, Out]] = []
         expired: list[_Entry[In, Out]] = []
         cancelled = 0
-        while len(batch) < self._max_batch and (entry := self._lanes.pop(lane, bucket)) is not None:
-            if entry.future.done():
-                cancelled += 1
-            elif entry.call.expired:
-                expired.append(entry)
-            else:
-                batch.append(entry)
+        for bucket in (oldest, *beside):
+            while len(batch) < self._max_batch and (entry := self._lanes.pop(lane, bucket)) is not None:
+                if entry.future.done():
+                    cancelled += 1
+                elif entry.call.expired:
+                    expired.append(entry)
+                else:
+                    batch.append(entry)
         self._lanes.turn_taken(lane)
         self._cancelled.inc(cancelled)
         self._expired.inc(len(expired))

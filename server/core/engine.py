@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from bisect import bisect_left
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, replace
 
@@ -24,6 +23,7 @@ from twinlens.server.core.outcome import NOT_FETCHED, Outcome, UnitVector, embed
 from twinlens.server.core.pool import WorkerPool
 from twinlens.server.core.preparing import Preparation
 from twinlens.server.core.telemetry import Telemetry
+from twinlens.server.core.text_lengths import TextLengths
 from twinlens.server.core.towers import no_tower
 
 __all__ = ["Engine", "Input", "Outcome", "Picture", "PictureAt", "Text", "UnitVector"]
@@ -32,9 +32,6 @@ Pixels = NDArray[np.float32]
 
 # Texts tokenised in one hop to the pool: a hop costs more than a short text.
 _TEXTS_A_HOP = 64
-# Texts of up to so many ids go together. A tower runs texts as long as the longest beside them, and a run takes lengths
-# up to twice the shortest and 8 more (`length_buckets`): a short query does not wait for a page of text.
-_LENGTH_CLASSES = (24, 56, 120, 248)
 # A tower that has not answered for so long while the server ends will not answer.
 _STUCK_S = 5.0
 
@@ -125,7 +122,7 @@ class Engine:
             worker=self._towers,
             max_batch=max_batch,
             max_delay_s=max_delay_s,
-            bucket=None if padded else _length_class,
+            buckets=None if padded else TextLengths(),
             telemetry=metrics,
         )
 
@@ -270,10 +267,6 @@ class Engine:
 
     def _run_texts(self, batch: Sequence[TokenisedText]) -> Sequence[UnitVector]:
         return list(self.encoder.encode_texts(batch))
-
-
-def _length_class(tokens: TokenisedText) -> int:
-    return bisect_left(_LENGTH_CLASSES, len(tokens.ids))
 
 
 async def _settled(futures: Sequence[asyncio.Future[UnitVector]]) -> list[UnitVector | BaseException]:

@@ -40,6 +40,16 @@ class Recorder:
         self._open.set()
 
 
+class Thousands:
+    """Items of one thousand are alike, and those of the next lower one are near."""
+
+    def of(self, item: int) -> int:
+        return item // 1000
+
+    def beside(self, bucket: int) -> Sequence[int]:
+        return (bucket - 1,)
+
+
 @pytest.fixture
 def recorder() -> Recorder:
     return Recorder()
@@ -65,7 +75,7 @@ async def batcher(recorder: Recorder, worker: WorkerPool, telemetry: Telemetry) 
         worker=worker,
         max_batch=4,
         max_delay_s=0.0,
-        bucket=lambda item: item // 1000,
+        buckets=Thousands(),
         telemetry=telemetry,
     )
     yield batcher
@@ -98,9 +108,15 @@ async def test_bulk_waits_for_interactive_work_but_never_starves(
 async def test_items_of_different_buckets_do_not_wait_for_each_other(
     batcher: Batcher[int, int], recorder: Recorder
 ) -> None:
-    futures = [batcher.submit(item, Call()) for item in (1, 1001, 2, 2001, 3, 1002)]
+    futures = [batcher.submit(item, Call()) for item in (1, 2001, 2, 5001, 3, 2002)]
     await asyncio.gather(*futures)
-    assert recorder.batches == [[1, 2, 3], [1001, 1002], [2001]]
+    assert recorder.batches == [[1, 2, 3], [2001, 2002], [5001]]
+
+
+async def test_a_batch_is_filled_up_with_what_is_near(batcher: Batcher[int, int], recorder: Recorder) -> None:
+    futures = [batcher.submit(item, Call()) for item in (2001, 1001, 2002, 1002, 1003, 1004, 3001)]
+    await asyncio.gather(*futures)
+    assert recorder.batches == [[2001, 2002, 1001, 1002], [1003, 1004], [3001]]
 
 
 async def test_the_next_batch_is_taken_when_the_one_before_it_ends(
