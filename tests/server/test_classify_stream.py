@@ -13,6 +13,8 @@ from tests.server.running import Running, picture, refusal, run_server
 from tests.server.shown_examples import ASKED, KNN, example_set
 from tests.server.test_embed_stream import CountingEncoder, ended, resident_bytes
 from tests.support.fake_encoder import FakeEncoder
+from twinlens.server.core.call import Call
+from twinlens.server.core.lanes import Priority
 from twinlens.v1 import classification_pb2 as pb
 from twinlens.v1 import content_pb2
 
@@ -151,6 +153,19 @@ async def test_what_was_chosen_from_stays_though_the_label_set_is_put_again(serv
     reply: Any = await stream.read()
     assert {score.label for score in reply.results[0].scores} == {"red", "green"}
     await stream.done_writing()
+
+
+async def test_all_that_a_stream_asks_for_is_bulk_work(served: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Priority] = []
+    embed = served.app.engine.embed
+
+    async def noted(inputs: Any, call: Call) -> Any:
+        asked.append(call.priority)
+        return await embed(inputs, call)
+
+    monkeypatch.setattr(served.app.engine, "embed", noted)
+    await answers(served, setup(labels=COLOURS), images(picture("red")), images(picture("blue")))
+    assert asked == [Priority.BULK] * 3
 
 
 def _pictures(count: int) -> Iterator[pb.ClassifyStreamRequest]:

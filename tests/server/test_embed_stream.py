@@ -126,7 +126,7 @@ async def test_a_caller_who_hangs_up_takes_the_work_that_waits_along(data: Path)
 
 async def test_interactive_calls_overtake_a_stream(data: Path) -> None:
     encoder = WatchedEncoder()
-    async with run_server(data, encoder, max_batch=4) as served:
+    async with run_server(data, encoder, max_batch=16) as served:
         encoder.hold()
         done: list[str] = []
 
@@ -143,9 +143,9 @@ async def test_interactive_calls_overtake_a_stream(data: Path) -> None:
         streaming = asyncio.create_task(stream())
         await encoder.entered()
         waiting = served.app.engine.texts
-        await until(lambda: len(waiting) == 4 * 16 - 4)  # all that the server reads ahead, but the batch that runs
+        await until(lambda: len(waiting) == 4 * 16 - 16)  # all that the server reads ahead, but the batch that runs
         asking = asyncio.create_task(one())
-        await until(lambda: len(waiting) == 4 * 16 - 4 + 1)
+        await until(lambda: len(waiting) == 4 * 16 - 16 + 1)
         encoder.release()
         await asyncio.gather(streaming, asking)
         assert done.index("interactive") <= 1
