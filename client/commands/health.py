@@ -10,7 +10,7 @@ import typer
 from twinlens.client.commands.options import AsJson, Server
 from twinlens.client.commands.output import print_json
 from twinlens.client.connect import SERVER_VARIABLE
-from twinlens.client.errors import TwinlensError
+from twinlens.client.errors import TwinlensError, from_call
 
 
 def health(
@@ -41,9 +41,9 @@ def health(
             request = health_pb2.HealthCheckRequest(service=service)
             answer = stub.Check(request, timeout=timeout_s, metadata=metadata)
         except grpc.RpcError as error:
-            code = error.code().name
-            what = f"has no service {service!r}" if code == "NOT_FOUND" else f"does not answer ({code})"
-            raise TwinlensError(code, f"the server at {target} {what}") from None
+            if error.code() is grpc.StatusCode.NOT_FOUND:
+                raise TwinlensError("NOT_FOUND", f"the server at {target} has no service {service!r}") from None
+            raise from_call(error, target, timeout_s) from None
     status = health_pb2.HealthCheckResponse.ServingStatus.Name(answer.status)
     if as_json:
         print_json({"server": target, "service": service, "status": status})

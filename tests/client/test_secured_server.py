@@ -13,6 +13,7 @@ from tests.server.access.secured import secured, token_in
 from tests.support.blocking import Blocking
 from tests.support.certificates import Authority
 from tests.support.pictures import solid
+from twinlens.__main__ import main
 from twinlens.client import AsyncClient, Client, NewItem, TextInput, TlsFiles, TwinlensError
 
 Calls = Callable[[Any], None]
@@ -80,3 +81,18 @@ async def test_a_token_over_its_rate_waits_as_it_is_told(tmp_path: Path) -> None
                 report = await client.upsert("photos", [NewItem(id=str(number), caption="red")])
                 assert report.stored == 1
         assert server.refused("rate") > 0
+
+
+async def test_health_is_asked_like_everything_else(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    authority = Authority(tmp_path)
+    chain, key = authority.sign("server", "search.example.com")
+    (tmp_path / "token").write_text(token_in(tmp_path / "tokens.toml", "probe", "read"))
+    settings: dict[str, Any] = {"tls_cert": chain, "tls_key": key, "tokens": tmp_path / "tokens.toml"}
+    async with secured(tmp_path / "data", open_health=False, **settings) as server:
+        asked = ["health", "--server", server.address, "--tls-ca", str(authority.ca)]
+        named = [*asked, "--tls-name", "search.example.com"]
+        assert await asyncio.to_thread(main, [*named, "--token-file", str(tmp_path / "token")]) == 0
+        assert capsys.readouterr().out == "SERVING\n"
+        for lacking in (asked, named):
+            assert await asyncio.to_thread(main, lacking) == 1
+            assert len(capsys.readouterr().err.strip().splitlines()) == 1
