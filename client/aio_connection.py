@@ -16,7 +16,7 @@ from twinlens.client.channel import TIMEOUT_S, WRITE_TIMEOUT_S, ChannelOptions, 
 from twinlens.client.collection_types import OperationProgress, ShowProgress
 from twinlens.client.errors import TwinlensError, closed, from_call
 from twinlens.client.limits import NOT_TOLD, NOT_TOLD_CODES, AskLimits, Told, are_outdated
-from twinlens.client.readiness import HEALTH_CHECK, READY_PAUSE_S, has_answered, not_there
+from twinlens.client.readiness import HEALTH_CHECK, LAST_CALL_S, READY_PAUSE_S, has_answered, not_there
 from twinlens.client.resending import Unanswered
 from twinlens.client.retries import ATTEMPTS, AWAY_S, Attempts, is_of_writing
 from twinlens.client.stubs import stubs
@@ -78,17 +78,22 @@ class AsyncConnection:
         """
         end_s = time.monotonic() + timeout_s
         while True:
-            left_s = max(0.0, end_s - time.monotonic())
+            left_s = end_s - time.monotonic()
             try:
-                await self._check(b"", timeout=left_s, wait_for_ready=True, metadata=self._metadata)
+                await self._check(
+                    b"",
+                    timeout=left_s if left_s > 0 else LAST_CALL_S,
+                    wait_for_ready=left_s > 0,
+                    metadata=self._metadata,
+                )
                 return
             except grpc.aio.AioRpcError as error:
                 if has_answered(error):
                     return
+                if left_s <= 0:
+                    raise not_there(self.target, timeout_s, error) from None
             except grpc.aio.UsageError:
                 raise closed() from None
-            if time.monotonic() >= end_s:
-                raise not_there(self.target, timeout_s) from None
             await asyncio.sleep(READY_PAUSE_S)
 
     async def _pages(self, page: Callable[[str], calls.Plan[tuple[list[R], str]]]) -> AsyncIterator[R]:

@@ -15,7 +15,7 @@ from twinlens.client.channel import TIMEOUT_S, WRITE_TIMEOUT_S, ChannelOptions, 
 from twinlens.client.collection_types import OperationProgress, ShowProgress
 from twinlens.client.errors import TwinlensError, closed, from_call
 from twinlens.client.limits import NOT_TOLD, NOT_TOLD_CODES, AskLimits, Told, are_outdated
-from twinlens.client.readiness import HEALTH_CHECK, READY_PAUSE_S, has_answered, not_there
+from twinlens.client.readiness import HEALTH_CHECK, LAST_CALL_S, READY_PAUSE_S, has_answered, not_there
 from twinlens.client.resending import Unanswered
 from twinlens.client.retries import ATTEMPTS, AWAY_S, Attempts
 from twinlens.client.stubs import stubs
@@ -79,18 +79,22 @@ class Connection:
         """
         end_s = time.monotonic() + timeout_s
         while True:
+            left_s = end_s - time.monotonic()
             try:
                 self._check(
-                    b"", timeout=max(0.0, end_s - time.monotonic()), wait_for_ready=True, metadata=self._metadata
+                    b"",
+                    timeout=left_s if left_s > 0 else LAST_CALL_S,
+                    wait_for_ready=left_s > 0,
+                    metadata=self._metadata,
                 )
                 return
             except grpc.RpcError as error:
                 if has_answered(error):
                     return
+                if left_s <= 0:
+                    raise not_there(self.target, timeout_s, error) from None
             except ValueError:
                 raise closed() from None
-            if time.monotonic() >= end_s:
-                raise not_there(self.target, timeout_s) from None
             if self._closed.wait(READY_PAUSE_S):
                 raise closed() from None
 

@@ -80,7 +80,7 @@ def from_call(error: grpc.RpcError, target: str, timeout_s: float | None) -> Twi
 
 def _text(code: grpc.StatusCode, text: str, target: str, timeout_s: float | None, *, answered: bool) -> str:
     if code is grpc.StatusCode.UNAVAILABLE and not answered:
-        return f"no server answers at {target} ({_why_not(text)})"
+        return f"no server answers at {target} ({why_not(text)})"
     if code is grpc.StatusCode.DEADLINE_EXCEEDED and timeout_s is not None:
         return f"{target} did not answer within {timeout_s:g} s"
     if code is grpc.StatusCode.UNIMPLEMENTED and not answered:
@@ -92,7 +92,9 @@ def _text(code: grpc.StatusCode, text: str, target: str, timeout_s: float | None
     return text or f"the call failed with {code.name}"
 
 
-def _why_not(text: str) -> str:
+def why_not(details: str | None) -> str:
+    """What gRPC has to say of a connection that could not be made, in a few words."""
+    text = " ".join((details or "").split())
     for found, meaning in _HANDSHAKES:
         if found in text:
             return meaning

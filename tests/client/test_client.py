@@ -310,6 +310,14 @@ def test_waiting_for_a_server_that_does_not_come_ends(open_client: Callable[...,
     with open_client("127.0.0.1:1") as client, pytest.raises(TwinlensError) as caught:
         client.wait_ready(timeout_s=0.05)
     assert caught.value.code == "UNAVAILABLE"
+    assert str(caught.value) == "no server answers at 127.0.0.1:1 within 0.05 s (Connection refused)"
+
+
+def test_waiting_for_a_server_that_takes_connections_and_says_nothing_ends(open_client: Callable[..., Any]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        target = f"127.0.0.1:{silent.getsockname()[1]}"
+        with open_client(target) as client, pytest.raises(TwinlensError, match=r"within 0\.1 s"):
+            client.wait_ready(timeout_s=0.1)
 
 
 def test_waiting_for_a_server_that_is_there_returns(client: Any) -> None:
