@@ -9,11 +9,13 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ParamSpec, TypeVar
+from functools import partial
+from typing import ParamSpec, TypeVar
 
 from twinlens.index.interruption import abandonable
 from twinlens.server.core.errors import Code, ServiceError
 from twinlens.server.core.forked import OwnProcess
+from twinlens.server.core.job import Job
 from twinlens.server.core.lanes import Lanes, Priority
 from twinlens.server.core.patience import Patience, Watch, thread_cpu_s
 
@@ -37,21 +39,12 @@ class Trouble:
     replaced: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class _Job:
-    work: Callable[[], Any]
-    future: asyncio.Future[Any]
-    loop: asyncio.AbstractEventLoop
-    kind: str
-    size: Callable[[], int] | None
-
-
 @dataclass(slots=True, eq=False)
 class _Worker:
     """A thread and what it is at; `begun` counts its pieces of work, `left`: it is to take no more."""
 
     thread: threading.Thread = field(init=False)
-    job: _Job | None = None
+    job: Job | None = None
     begun: int = 0
     left: bool = False
     given_up: bool = False
@@ -86,7 +79,7 @@ class WorkerPool:
         self._size_of = size_of
         self._on_replaced = on_replaced
         self._process = OwnProcess("the server")
-        self._lanes: Lanes[_Job] = Lanes()
+        self._lanes: Lanes[Job] = Lanes()
         self._ready = threading.Condition()
         self._closed = False
         self._numbers = itertools.count()
@@ -117,7 +110,7 @@ class WorkerPool:
         size_of = self._size_of
         size = None if size_of is None else lambda: size_of(*args, **kwargs)
         kind = "" if size_of is None else getattr(work, "__qualname__", "")
-        job = _Job(lambda: work(*args, **kwargs), future, loop, kind, size)
+        job = Job(lambda: work(*args, **kwargs), future, loop, kind, size)
         with self._ready:
             if self._closed:
                 raise RuntimeError("the worker pool is closed")
@@ -167,7 +160,7 @@ class WorkerPool:
             withdrawn = self._lanes.drain()
             self._ready.notify_all()
         for job in withdrawn:
-            _deliver(job, job.future.cancel)
+            job.withdraw()
         give_up_s = None if wait_s is None else time.monotonic() + wait_s
         for worker in self._workers:
             worker.thread.join(None if give_up_s is None else max(0.0, give_up_s - time.monotonic()))
@@ -190,7 +183,7 @@ class WorkerPool:
                 self._troubles.append(Trouble(f"{self.name}: {error}", replaced=False))
                 return
 
-    def _leave(self, worker: _Worker, why: str, failing: _Job | None = None) -> None:
+    def _leave(self, worker: _Worker, why: str, failing: Job | None = None) -> None:
         """Goes on without a worker; the caller holds the lock, and then fills its place."""
         what = f"{worker.thread.name} {why} since {worker.watch.watched_s:.1f} s"
         if len(self._left) >= _MOST_LEFT:
@@ -204,7 +197,7 @@ class WorkerPool:
         self._left.append(worker)
         self._troubles.append(Trouble(f"{what}; another takes its place"))
         if failing is not None:
-            _deliver(failing, _settler(failing.future, error=_lost()))
+            failing.fail(_lost())
 
     def _run(self, worker: _Worker, first: Callable[[], None] | None) -> None:
         try:
@@ -222,7 +215,7 @@ class WorkerPool:
         except Exception:
             log.exception("what the workers of %s use could not be made anew; they go on with what there is", self.name)
 
-    def _next(self, worker: _Worker) -> _Job | None:
+    def _next(self, worker: _Worker) -> Job | None:
         with self._ready:
             while not worker.left:
                 lane = self._lanes.choose()
@@ -236,28 +229,34 @@ class WorkerPool:
                 self._ready.wait()
             return None
 
-    def _do(self, worker: _Worker, job: _Job) -> None:
+    def _do(self, worker: _Worker, job: Job) -> None:
+        tell: Callable[[], None] | None = None
         if not job.future.cancelled():
             began_s = time.monotonic()
             try:
                 with abandonable(job.future.cancelled):
                     result = job.work()
             except Exception as error:
-                _deliver(job, _settler(job.future, error=error))
+                tell = partial(job.fail, error)
             else:
                 if not worker.left:
                     self._note(job, time.monotonic() - began_s)
-                _deliver(job, _settler(job.future, result=result))
-        worker.job = None
+                tell = partial(job.succeed, result)
+        worker.job = None  # before anybody can know that it is done
+        if tell is not None:
+            tell()
+        # A failure refers to this frame by its traceback: it is not to refer back, or the picture that failed would
+        # stay until the collector of garbage looks at it, which may be many large pictures later.
+        del job, tell
 
-    def _note(self, job: _Job, took_s: float) -> None:
+    def _note(self, job: Job, took_s: float) -> None:
         """Learns how long work takes."""
         if job.size is not None and (size := job.size()) > 0:
             unit_s = took_s / size
             usual_s = self._usual_s.get(job.kind, unit_s)
             self._usual_s[job.kind] = usual_s + _NEWEST * (unit_s - usual_s)
 
-    def _usually_s(self, job: _Job) -> float:
+    def _usually_s(self, job: Job) -> float:
         """How long a piece of work that runs takes as a rule; 0 where that is not known."""
         return 0.0 if job.size is None else self._usual_s.get(job.kind, 0.0) * job.size()
 
@@ -272,7 +271,7 @@ class WorkerPool:
                 self._troubles.append(Trouble(message))
                 self._fill()
         if job is not None:
-            _deliver(job, _settler(job.future, error=_lost()))
+            job.fail(_lost())
 
 
 def _lost() -> ServiceError:
@@ -281,26 +280,3 @@ def _lost() -> ServiceError:
         "the worker that was at this broke down and was replaced; try again",
         retry_after_s=_RETRY_AFTER_S,
     )
-
-
-def _settler(
-    future: asyncio.Future[Any], *, result: object = None, error: Exception | None = None
-) -> Callable[[], None]:
-    def settle() -> None:
-        if future.done():
-            return
-        if isinstance(error, StopIteration):  # a future cannot carry it
-            future.set_exception(RuntimeError("the work ended with StopIteration"))
-        elif error is not None:
-            future.set_exception(error)
-        else:
-            future.set_result(result)
-
-    return settle
-
-
-def _deliver(job: _Job, settle: Callable[[], object]) -> None:
-    try:
-        job.loop.call_soon_threadsafe(settle)
-    except RuntimeError:
-        log.debug("the event loop closed before the result of a worker arrived")
