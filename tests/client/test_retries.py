@@ -171,9 +171,9 @@ def test_what_a_server_says_that_ends_a_call_while_it_is_sent_something_is_not_h
     open_client: Callable[..., Any], target: str
 ) -> None:
     """The server ends these calls when it has read the first of several large messages."""
-    items = [NewItem(image=b"x" * 400_000)] * 100
+    items = [NewItem(image=b"x" * 400_000)] * 60
     with open_client(target) as client:
-        for _ in range(12):
+        for _ in range(8):
             with pytest.raises(TwinlensError) as caught:
                 client.upsert("nowhere", items)
             assert caught.value.code == "NOT_FOUND"
