@@ -239,8 +239,7 @@ class WorkerPool:
             except Exception as error:
                 tell = partial(job.fail, error)
             else:
-                if not worker.left:
-                    self._note(job, time.monotonic() - began_s)
+                self._note(job, time.monotonic() - began_s, late=worker.left)
                 tell = partial(job.succeed, result)
         worker.job = None  # before anybody can know that it is done
         if tell is not None:
@@ -249,12 +248,12 @@ class WorkerPool:
         # stay until the collector of garbage looks at it, which may be many large pictures later.
         del job, tell
 
-    def _note(self, job: Job, took_s: float) -> None:
-        """Learns how long work takes."""
+    def _note(self, job: Job, took_s: float, *, late: bool) -> None:
+        """Learns how long work takes. `late`: it was taken for stuck and was not, as the next like it is not to be."""
         if job.size is not None and (size := job.size()) > 0:
             unit_s = took_s / size
             usual_s = self._usual_s.get(job.kind, unit_s)
-            self._usual_s[job.kind] = usual_s + _NEWEST * (unit_s - usual_s)
+            self._usual_s[job.kind] = max(unit_s, usual_s) if late else usual_s + _NEWEST * (unit_s - usual_s)
 
     def _usually_s(self, job: Job) -> float:
         """How long a piece of work that runs takes as a rule; 0 where that is not known."""

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import AsyncIterator, Callable
 
 import pytest
@@ -188,6 +189,37 @@ async def test_work_may_take_a_few_times_what_such_work_usually_takes(gates: Cal
     assert look_twice(pool, patience, 1e15)
     await failure(running)
     await asyncio.to_thread(pool.close, 0.0)
+
+
+async def test_slow_work_is_taken_for_stuck_once_and_not_again_and_again(gates: Callable[[], Gate]) -> None:
+    pool = WorkerPool("towers", threads=1, size_of=lambda size: size)
+    patience = Patience(busy_s=0.0, times_usual=3.0)
+    threads: list[threading.Thread] = []
+
+    async def run(slow: Gate, seen_s: float) -> list[str]:
+        def work(size: int) -> int:
+            threads.append(threading.current_thread())
+            return slow(size)
+
+        running.append(pool.submit(NOW, work, 1))
+        await slow.entered()
+        return look_twice(pool, patience, seen_s)
+
+    running: list[asyncio.Future[int]] = []
+    quick, slow, again = gates(), gates(), gates()
+    quick.let_go()
+    await run(quick, 0.0)
+    await running[0]
+    begun_s = time.monotonic()
+    assert await run(slow, 1e9)
+    await failure(running[1])
+    await until(lambda: time.monotonic() > begun_s + 0.1)
+    slow.let_go()
+    await until(lambda: not threads[1].is_alive())
+    assert not await run(again, 0.1)
+    again.let_go()
+    assert await running[2] == 1
+    await asyncio.to_thread(pool.close)
 
 
 async def test_what_a_replaced_worker_used_is_made_anew_before_anything_runs(gates: Callable[[], Gate]) -> None:
