@@ -1,16 +1,19 @@
 from __future__ import annotations
 
+import math
+import struct
 from pathlib import Path
 
 import grpc
 
 from tests.server.running import Running, picture, refusal
+from tests.support.image_files import PNG_SIGNATURE, chunk
 from twinlens.encoders.decode import DEFAULT_LIMITS
 from twinlens.server import grpc_server
 from twinlens.server.core import classify, labels
 from twinlens.server.services import classification, collection, embedding, search
 from twinlens.server.settings import MIB, Settings
-from twinlens.v1 import classification_pb2, embedding_pb2, model_pb2, search_pb2
+from twinlens.v1 import classification_pb2, content_pb2, embedding_pb2, model_pb2, search_pb2
 
 DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "serving.md"
 
@@ -46,6 +49,17 @@ async def test_a_call_of_as_much_as_is_told_is_answered_and_one_more_is_refused(
         served.search.Search(search_pb2.SearchRequest(collection="photos", queries=[*queries, query], top_k=1)),
     ):
         assert (await refusal(call))[0] is grpc.StatusCode.INVALID_ARGUMENT
+
+
+async def test_a_picture_of_more_pixels_than_are_told_fails_alone_and_undecoded(served: Running) -> None:
+    limits = await limits_of(served)
+    side = math.isqrt(limits.max_image_pixels) + 1
+    header = chunk(b"IHDR", struct.pack(">IIBBBBB", side, side, 8, 2, 0, 0, 0))
+    reply = await served.embed(PNG_SIGNATURE + header + chunk(b"IDAT", b"") + chunk(b"IEND", b""), picture("red"))
+    refused, fine = reply.results
+    assert refused.error.reason == content_pb2.ERROR_REASON_INVALID_IMAGE
+    assert f"too many pixels: {side} x {side}, the limit is {limits.max_image_pixels:,}" in refused.error.message
+    assert fine.WhichOneof("outcome") == "embedding"
 
 
 def test_the_limits_are_documented_as_they_are() -> None:
