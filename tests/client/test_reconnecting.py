@@ -7,9 +7,10 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import grpc
 import pytest
 
-from tests.support.failing_server import failing_server, serving
+from tests.support.failing_server import Refusal, failing_server, serving
 from twinlens.client import Client, TwinlensError
 
 
@@ -49,3 +50,18 @@ def test_while_the_server_is_away_calls_fail_soon_and_later_ones_do_not(
         with serving(failing_server(), target):
             client.wait_ready(timeout_s=20)
             assert len(client.embed_texts(["a"]).vectors) == 1
+
+
+def test_calls_are_spread_over_replicas_and_what_one_refuses_another_answers(open_client: Callable[..., Any]) -> None:
+    one, other = failing_server(), failing_server()
+    with serving(one, "127.0.0.1:0") as first, serving(other, "127.0.0.1:0") as second:
+        target = f"ipv4:127.0.0.1:{first},127.0.0.1:{second}"
+        with open_client(target, options=[("grpc.lb_policy_name", "round_robin")]) as client:
+            # Which is connected to first takes what comes until the other one is.
+            while not (one.calls and other.calls):
+                client.embed_texts(["a"])
+            # An attempt at one that refuses is followed by one at the next.
+            other.refusals = [Refusal(grpc.StatusCode.UNAVAILABLE)] * 4
+            for _ in range(8):
+                assert len(client.embed_texts(["a"]).vectors) == 1
+            assert not other.refusals
