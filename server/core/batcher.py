@@ -193,18 +193,20 @@ class Batcher(Generic[In, Out]):
             return ()
         try:
             return self._answer(batch)
-        except ServiceError:
-            raise
         except Exception as error:
-            if len(batch) == 1 or not self._requeue(turn):
+            if isinstance(error, ServiceError) or len(batch) == 1 or not self._requeue(turn):
+                # The failure refers by its traceback to the frames that ran the batch. They are not to refer back to it
+                # by the futures of the batch: pictures would stay until the collector of garbage looks at them.
+                turn.batch = batch.copy()
+                batch.clear()
                 raise
             log.warning("batcher %s: a batch of %d failed, its items run alone", self._name, len(batch), exc_info=error)
             return ()
 
     def _answer(self, batch: Sequence[_Entry[In, Out]]) -> Sequence[Out]:
         began_s = time.monotonic()
-        for entry in batch:
-            self._queue_seconds.observe(began_s - entry.since_s)
+        for since_s in [entry.since_s for entry in batch]:
+            self._queue_seconds.observe(began_s - since_s)
         self._batch_items.observe(len(batch))
         try:
             outputs = self._run([entry.item for entry in batch])
@@ -280,6 +282,7 @@ class Batcher(Generic[In, Out]):
         finally:
             for entry in batch:  # nobody waits for ever, whatever ended this batch
                 entry.future.cancel()
+            turn.batch = []
             if not turn.begun:
                 with self._arrived:
                     self._queued.discard(turn.lane)
