@@ -1,6 +1,7 @@
 """Tries every fault once and prints the table: `python -m tests.support.chaos [PART OF A NAME …]`.
 
-What does not hold is a row that says so, and the exit code is 1. `--idle 100` sets for how long connections idle.
+What does not hold is a row that says so, and the exit code is 1. `--idle 100` sets for how long connections idle;
+`--docs` writes the table into docs/faults.md.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from typing import TypeAlias
 
 import pytest
 
+from bench.measured_page import write_between_marks
 from tests.support.chaos import (
     clock,
     connections,
@@ -34,6 +36,8 @@ from tests.support.chaos.faulty_encoder import Fault
 from tests.support.chaos.outcome import Outcome, table
 from tests.support.chaos.server_process import ServerProcess, server_process
 
+ROOT = Path(__file__).resolve().parents[3]
+PAGE = ROOT / "docs" / "faults.md"
 # Of the server that all hostile callers meet: long vectors, so that answers weigh something, and small messages.
 MAX_MESSAGE_BYTES = 8 * 2**20
 SHARED = {"dimension": 1024, "max_message_bytes": MAX_MESSAGE_BYTES}
@@ -104,9 +108,12 @@ def main() -> int:
     parser.add_argument("wanted", nargs="*", help="parts of names; default: all")
     parser.add_argument("--idle", type=float, default=100.0, help="seconds")
     parser.add_argument("--kills", type=int, default=10)
+    parser.add_argument("--docs", action="store_true", help=f"write the table into {PAGE.relative_to(ROOT)}")
     options = parser.parse_args()
     outcomes, failed = run(options.wanted, idle_s=options.idle, kills=options.kills)
     sys.stdout.write(table(outcomes) + "\n")
+    if options.docs:
+        write_between_marks(PAGE, "tests.support.chaos", table(outcomes))
     return 1 if failed else 0
 
 

@@ -43,7 +43,7 @@ async def slow_readers(server: ServerProcess, *, readers: int = 8) -> Outcome:
         f"{readers} streams written to and never read",
         told,
         None,
-        f"{taken} messages of one stream were taken at most; {grown_mib:.0f} MiB more meanwhile",
+        f"{taken:,} messages of one stream were taken at most; {grown_mib:.0f} MiB more meanwhile",
     )
 
 
