@@ -12,8 +12,8 @@ from twinlens.server.core.errors import Code, ServiceError
 from twinlens.server.core.telemetry import Telemetry
 
 _RETRY_AFTER_S = 0.25
-# Full batches that are inside before anybody is refused for the wait: one runs, one is ready, the others are being
-# prepared, read or answered.
+# Calls of one item that make so many full batches are let in whatever they wait: one runs, one is ready, the others are
+# being prepared, read or answered.
 _BATCHES_INSIDE = 5
 _MIN_FLOOR = 64
 

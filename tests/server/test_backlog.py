@@ -134,23 +134,39 @@ def test_64_callers_in_turns_are_never_refused(batch_s: Callable[[int], float]) 
             inside -= 1
 
 
+def test_a_few_callers_that_bring_a_batch_each_are_let_in() -> None:
+    backlog = Backlog(FLOOR, MAX_WAIT_S)
+    now_s = 0.0
+    for _ in range(20):
+        assert backlog.refusal(16, now_s) is None
+        backlog.enter(16, now_s)
+    for _ in range(50):  # 50 pictures a second
+        now_s += pictures_s(16)
+        backlog.leave(16, now_s, served=True)
+        assert backlog.refusal(16, now_s) is None
+        backlog.enter(16, now_s)
+    assert backlog.refusal(16, now_s) is not None
+
+
 def test_who_cannot_be_answered_in_time_is_refused_at_once() -> None:
     backlog = Backlog(FLOOR, max_wait_s=10.0)
     now_s = 0.0
-    backlog.enter(200, now_s)
-    for _ in range(20):  # 100 a second, while 200 are inside
+    for _ in range(40):
+        backlog.enter(10, now_s)
+    for _ in range(20):  # 100 a second, while 400 are inside
         now_s += 0.1
         backlog.leave(10, now_s, served=True)
         backlog.enter(10, now_s)
-    assert backlog.refusal(1, now_s, left_s=3.0) is None
-    retry_after_s = backlog.refusal(1, now_s, left_s=1.0)
+    assert backlog.refusal(1, now_s, left_s=5.0) is None
+    retry_after_s = backlog.refusal(1, now_s, left_s=3.0)
     assert retry_after_s is not None
     assert retry_after_s == pytest.approx(1.0, rel=0.2)
 
 
 def test_callers_who_gave_up_do_not_count_as_answered() -> None:
     backlog = Backlog(FLOOR, MAX_WAIT_S)
-    backlog.enter(400, 0.0)
+    for _ in range(400):
+        backlog.enter(1, 0.0)
     for i in range(1, 101):
         backlog.leave(1, i / 100, served=False)
     assert backlog.refusal(1, 1.0) == 5.0
