@@ -18,6 +18,7 @@ from tests.server.watched import WatchedEncoder
 from tests.support.fake_encoder import FakeEncoder
 from twinlens.server.core.errors import Code, ServiceError
 from twinlens.server.core.label_set_files import LabelSet, LabelSetFiles
+from twinlens.server.core.label_sets import LabelSets
 from twinlens.v1 import classification_pb2 as pb
 
 COLOURS = ["red", "green", "blue"]
@@ -264,6 +265,19 @@ async def test_what_cannot_be_written_is_not_acknowledged_and_replaces_nothing(
     assert await get(served) == made
     reply = await served.classification.Classify(by_set())
     assert {score.label for score in reply.results[0].scores} == set(COLOURS)
+
+
+async def test_a_server_without_a_data_folder_keeps_none_and_says_so(served: Running) -> None:
+    served.app.label_sets = LabelSets(served.app.classifier, served.app.io, None)
+    calls = (
+        served.classification.PutLabelSet(pb.PutLabelSetRequest(label_set=pb.LabelSet(id="a", labels=COLOURS))),
+        served.classification.ListLabelSets(pb.ListLabelSetsRequest()),
+        served.classification.Classify(by_set()),
+    )
+    for call in calls:
+        code, message = await refusal(call)
+        assert code is grpc.StatusCode.FAILED_PRECONDITION
+        assert "no data folder" in message
 
 
 NAMES = st.sampled_from(["a", "b", "c-1"])
