@@ -49,6 +49,7 @@ class Looked:
         return {
             "items": max(app.admission.items, total("twinlens_items_in_flight")),
             "queued": len(app.engine.images) + len(app.engine.texts) + len(app.io),
+            "calls": total("grpc_server_started_total") - total("grpc_server_handled_total"),
             "tasks": len(asyncio.all_tasks(loop)),
             "threads": threading.active_count(),
             "replaced": total("twinlens_workers_replaced_total"),

@@ -139,7 +139,7 @@ class ServerProcess:
         self._ask(do="mend")
 
     def state(self) -> dict[str, float]:
-        """What is under way: items, queued, tasks, threads, replaced (workers, since the start), sockets."""
+        """What is under way: items, queued, calls, tasks, threads, sockets; replaced: workers, since the start."""
         told: dict[str, float] = self._ask(do="state")
         return {**told, "sockets": self.sockets()}
 
@@ -195,7 +195,7 @@ class ServerProcess:
         async def rests() -> bool:
             nonlocal state
             state = await asyncio.to_thread(self.state)
-            return state["items"] == state["queued"] == 0 and all(
+            return state["items"] == state["queued"] == state["calls"] == 0 and all(
                 state[name] <= self._at_rest[name] for name in ("tasks", "sockets") if self._at_rest
             )
 
