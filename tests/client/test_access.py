@@ -107,5 +107,6 @@ def test_a_server_in_this_process_takes_no_options_of_access_and_ignores_the_env
     assert ran.code == 2
     assert "--server" in ran.err
     monkeypatch.setenv("TWINLENS_TOKEN", "two words")
-    monkeypatch.setenv("TWINLENS_TLS_CA", "missing.pem")
+    for name in ("CA", "CERT", "KEY"):  # the last two are settings of servers, too
+        monkeypatch.setenv(f"TWINLENS_TLS_{name}", "missing.pem")
     assert run("collections", "create", "photos", *local).code == 0
