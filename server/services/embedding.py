@@ -79,9 +79,11 @@ class EmbeddingService(embedding_pb2_grpc.EmbeddingServiceServicer):
         call: Call,
     ) -> list[Outcome]:
         """What becomes of each entry: what is stored is looked up, the rest embedded."""
+        others = [entry for entry in entries if entry is not None and not isinstance(entry, ItemOf)]
+        if len(others) == len(entries):
+            return await embed(others, call)
         stored = [entry for entry in entries if isinstance(entry, ItemOf)]
         found = iter(await self._app.item_vectors.look_up(stored, call))
-        others = [entry for entry in entries if entry is not None and not isinstance(entry, ItemOf)]
         embedded = iter(await embed(others, call))
         return [
             _EMPTY if entry is None else next(found) if isinstance(entry, ItemOf) else next(embedded)
