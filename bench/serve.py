@@ -4,7 +4,7 @@
 
 About a quarter of an hour on a machine that does nothing else. The load comes from a process of its own, no two calls
 bring the same bytes. The model has the size of CLIP's ViT-B/32; its random weights are as fast as any. Pictures are
-measured in every variant, the rest in the one that was fastest. infinity-emb serves the same architecture where an
+measured in every variant, the rest as `serve --tune` chooses. infinity-emb serves the same architecture where an
 environment with it is named (--infinity, or TWINLENS_BENCH_INFINITY): docs/load.md tells how to make one. `--docs`
 writes the tables into that page. `--seconds 4` is a quick look.
 """
@@ -33,12 +33,14 @@ from bench.serving.infinity_server import clip_folder  # noqa: E402
 from bench.serving.parts import Plan, say  # noqa: E402
 from bench.serving.photo_files import MANY_SIZES, write_photos  # noqa: E402
 from bench.serving.sheets import sheets  # noqa: E402
-from bench.serving.twinlens_server import Running, Variant, twinlens_server  # noqa: E402
+from bench.serving.twinlens_server import TUNED, Running, Variant, twinlens_server  # noqa: E402
+from twinlens.encoders.bundle import read_manifest  # noqa: E402
 from twinlens.encoders.cpus import allowed_cpus, cpu_model  # noqa: E402
 from twinlens.encoders.runtime import available_precisions, available_providers  # noqa: E402
 
 PARTS = ("images", "infinity", "texts", "searches", "overload", "poison", "soak", "start")
 PAGE = ROOT / "docs" / "load.md"
+_FP32 = Variant("cpu", "fp32")
 
 
 def main() -> int:
@@ -69,8 +71,9 @@ def main() -> int:
 
     with tempfile.TemporaryDirectory(dir=options.folder) as scratch:
         plan = _plan(options, Path(scratch))
-        bundle = options.bundle or vit_b_32()
-        for variant in options.variants if "images" in options.parts else []:
+        bundle = options.bundle or vit_b_32(quantize=options.quantize)
+        variants = options.variants or _variants(bundle)
+        for variant in variants if "images" in options.parts else []:
             with part(f"pictures, {variant.name}"):
                 figures["bare"][variant.name], figures["image"][variant.name] = _images(bundle, variant, plan)
         if "infinity" in options.parts and options.infinity is not None:
@@ -78,7 +81,7 @@ def main() -> int:
                 model = clip_folder(options.infinity, cache_folder() / "infinity-clip-vit-b-32", bundle)
                 figures["infinity"] = parts.infinity(options.infinity, model, plan)
                 figures["infinity"]["version"] = _version(options.infinity)
-        served = _fastest(options.variants, figures["image"])
+        served = options.served
         figures["served"] = served.name
         if set(options.parts) & {"texts", "searches", "overload", "poison", "soak"}:
             with part("the loaded server"), twinlens_server(plan.scratch / "loaded", bundle, served) as server:
@@ -87,7 +90,7 @@ def main() -> int:
                     keep()
         if "start" in options.parts:
             figures["start"] = {}
-            for name, variant in (("starter", Variant("cpu", "fp32")), ("ViT-B/32", served)):
+            for name, variant in (("starter", _FP32), ("ViT-B/32", variants[-1])):
                 with part(f"start of {name}"):
                     folder = starter() if name == "starter" else bundle
                     figures["start"][name] = parts.cold_start(folder, variant, plan)
@@ -151,23 +154,20 @@ def _made(folder: Path) -> Path:
     return folder
 
 
-def _fastest(variants: list[Variant], image: dict[str, Any]) -> Variant:
-    """The one with the most pictures a second; where none was measured, the last one."""
-    measured = [variant for variant in variants if variant.name in image]
-    most = str(parts.MOST_CALLERS)
-    return max(measured, key=lambda variant: image[variant.name][most]["ok_per_s"]) if measured else variants[-1]
-
-
 def _version(python: Path) -> str:
     code = "from importlib.metadata import version as v; print(v('infinity-emb'), 'on torch', v('torch'))"
     return subprocess.run([str(python), "-c", code], stdout=subprocess.PIPE, text=True, check=True).stdout.strip()
 
 
-def _variants() -> list[Variant]:
-    """What is compared where nothing is said: fp32 in ONNX Runtime, and bf16 where the processor has it."""
-    found = [Variant("cpu", "fp32")]
-    if "openvino" in available_providers() and "bf16" in available_precisions("openvino"):
+def _variants(bundle: Path) -> list[Variant]:
+    """What is compared where nothing is said: fp32 in ONNX Runtime, bf16 where the processor has it, int8 if made."""
+    found = [_FP32]
+    openvino = "openvino" in available_providers()
+    if openvino and "bf16" in available_precisions("openvino"):
         found.append(Variant("openvino", "bf16"))
+    image = read_manifest(bundle).image
+    if image is not None and "int8" in image.files.by_precision():
+        found.append(Variant("openvino" if openvino else "cpu", "int8"))
     return found
 
 
@@ -182,8 +182,13 @@ def _known_infinity() -> Path | None:
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--parts", type=lambda text: text.split(","), default=list(PARTS), help=", ".join(PARTS))
-    parser.add_argument("--variants", type=lambda text: [Variant.parse(each) for each in text.split(",")])
+    variants = "of the pictures, PROVIDER:PRECISION,…; default: fp32, and bf16 and int8 where they are to be had"
+    parser.add_argument(
+        "--variants", type=lambda text: [Variant.parse(each) for each in text.split(",")], help=variants
+    )
+    parser.add_argument("--served", type=Variant.parse, default=TUNED, help="all but the pictures; default: tuned")
     parser.add_argument("--bundle", type=Path, help="another model, with both towers")
+    parser.add_argument("--quantize", action="store_true", help="first make int8 files, once: some minutes")
     parser.add_argument("--infinity", type=Path, metavar="PYTHON", help="of an environment with infinity-emb")
     parser.add_argument("--rows", type=int, default=100_000, help="of the collection that is searched")
     parser.add_argument("--seconds", type=float, default=12.0, help="of one measurement")
@@ -196,7 +201,6 @@ def _options() -> argparse.Namespace:
     options = parser.parse_args()
     if unknown := set(options.parts) - set(PARTS):
         parser.error(f"no part {min(unknown)!r}; there are: {', '.join(PARTS)}")
-    options.variants = options.variants or _variants()
     if options.infinity is None:
         options.infinity = _known_infinity()
     if options.infinity is not None and not options.infinity.is_file():

@@ -18,7 +18,7 @@ from bench.serving.twinlens_server import Running, Variant, twinlens_server
 
 Figures = dict[str, Any]
 
-BARE_BATCHES = (4, 8, 16, 32)
+BARE_BATCHES = (8, 16, 32)
 CALLERS = (1, 16, 64)
 MOST_CALLERS = CALLERS[-1]
 # Load of the open loop whose tail is looked at, and of what comes before and after a flood.
