@@ -29,6 +29,9 @@ from twinlens.server.core.thread_shares import thread_shares
 from twinlens.server.core.upsert import Upserter
 from twinlens.server.settings import Settings
 
+# Of the bytes in flight: streams may hold so much more than what is admitted, in messages that are in work.
+_SHARE_OF_STREAMS = 4
+
 
 class Application:
     """Everything a request needs, wired once. Made inside the event loop that serves it; owns the catalog.
@@ -89,7 +92,7 @@ class Application:
         self.item_vectors = ItemVectors(self.engine, catalog, self.io)
         # Set when the server is about to end, and streams with it.
         self.draining = asyncio.Event()
-        self.streams = MessageStreams(self.draining)
+        self.streams = MessageStreams(self.draining, settings.max_bytes_in_flight // _SHARE_OF_STREAMS)
         self.upserter = Upserter(
             self.engine,
             self.io,

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine
-from contextlib import asynccontextmanager
-from typing import Any, TypeVar
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from google.protobuf.message import Message
 
 from twinlens.server.core.errors import Code, ServiceError
+from twinlens.server.core.weighed_room import WeighedRoom
 
 M = TypeVar("M")
 A = TypeVar("A")
 
 _RETRY_AFTER_S = 1.0
+_ENTRY_BYTES = 4096
 
 
 class MessageStreams:
@@ -20,31 +25,25 @@ class MessageStreams:
 
     Args:
         draining: Set when the server is about to end: from then on nothing more is read.
+        most_at_work: What the messages in work may weigh, of all streams together. They get room in the order in which
+            they came; what waits for other servers, and is small, so keeps nobody from working.
         window: Messages of one stream that are inside at a time: from their reading until the answer was taken. A
             message is read only when there is room for it, so a caller who does not read answers is not read from.
-        at_once: Messages in work at a time, of all streams together, in the order in which they came.
     """
 
-    def __init__(self, draining: asyncio.Event, *, window: int = 4, at_once: int = 8) -> None:
+    def __init__(self, draining: asyncio.Event, most_at_work: int, *, window: int = 4) -> None:
         self._draining = draining
         self._window = window
-        self._places = asyncio.Semaphore(at_once)
-        self._at_work = 0
+        self._room = WeighedRoom(most_at_work)
 
     @property
     def at_work(self) -> int:
-        """Messages in work now, of all streams."""
-        return self._at_work
+        """What the messages in work weigh now, of all streams."""
+        return self._room.held
 
-    @asynccontextmanager
-    async def place(self) -> AsyncIterator[None]:
-        """Waits for, and holds, one of the places for messages in work."""
-        async with self._places:
-            self._at_work += 1
-            try:
-                yield
-            finally:
-                self._at_work -= 1
+    def place(self, weight: int) -> AbstractAsyncContextManager[None]:
+        """Waits for, and holds, room for a message in work."""
+        return self._room.hold(weight)
 
     async def first(self, messages: AsyncIterator[M]) -> M | None:
         """The first message of a stream, whose others are for `answers`; None where there is none.
@@ -56,7 +55,10 @@ class MessageStreams:
         return None if message is None else message[0]
 
     async def answers(
-        self, messages: AsyncIterator[M], work: Callable[[M], Coroutine[Any, Any, A]]
+        self,
+        messages: AsyncIterator[M],
+        work: Callable[[M], Coroutine[Any, Any, A]],
+        weigh: Callable[[M], int],
     ) -> AsyncGenerator[A, None]:
         """The answers, in the order of the messages; each is given as soon as those before it are.
 
@@ -67,6 +69,7 @@ class MessageStreams:
         Args:
             messages: The stream.
             work: Answers one message.
+            weigh: What a message weighs while it is in work.
 
         Raises:
             ServiceError: UNAVAILABLE where the server ends before the stream does; what was read is answered before.
@@ -76,7 +79,7 @@ class MessageStreams:
         running: set[asyncio.Task[A]] = set()
 
         async def in_its_place(message: M) -> A:
-            async with self.place():
+            async with self.place(weigh(message)):
                 return await work(message)
 
         async def read() -> None:
@@ -123,12 +126,27 @@ class MessageStreams:
         return following.result()
 
 
-async def placed(messages: AsyncIterator[M], count: Callable[[M], int]) -> AsyncIterator[tuple[int, M]]:
-    """Messages with the position of the first of their entries in the whole stream, from 0."""
+@dataclass(frozen=True, slots=True)
+class Placed(Generic[M]):
+    """A message, and the position of the first of its entries in the whole stream, from 0."""
+
+    position: int
+    message: M
+    count: int
+
+
+async def placed(messages: AsyncIterator[M], count: Callable[[M], int]) -> AsyncIterator[Placed[M]]:
+    """Messages with their positions; `count` tells how many entries one has."""
     position = 0
     async for message in messages:
-        yield position, message
-        position += count(message)
+        entries = count(message)
+        yield Placed(position, message, entries)
+        position += entries
+
+
+def weight(message: Message, entries: int) -> int:
+    """What a message of so many entries weighs, in bytes: as it was sent, and what keeping account of each takes."""
+    return message.ByteSize() + _ENTRY_BYTES * entries
 
 
 async def _following(messages: AsyncIterator[M]) -> tuple[M] | None:

@@ -13,7 +13,7 @@ from twinlens.server.core.errors import invalid_argument
 from twinlens.server.core.examples import ExampleVectors
 from twinlens.server.core.label_scorer import LabelScorer
 from twinlens.server.core.lanes import Priority
-from twinlens.server.core.message_streams import placed
+from twinlens.server.core.message_streams import Placed, placed, weight
 from twinlens.server.services import convert, example_set, label_messages
 from twinlens.server.services.interceptor import Context
 from twinlens.server.services.label_choice import label_choice
@@ -59,7 +59,7 @@ class ClassificationService(LabelSetMethods):
             raise invalid_argument("the first message of a stream has the setup: what to choose from")
         if first.images or first.image_urls or first.setup.images or first.setup.image_urls:
             raise invalid_argument("the first message has no pictures: they follow in messages of their own")
-        async with app.streams.place():
+        async with app.streams.place(weight(first, len(first.setup.examples.examples))):
             scorer, examples = await self._scorer(first.setup, call)
         del first  # it may hold pictures of examples
         model = convert.model_info(app.engine.manifest)
@@ -67,20 +67,23 @@ class ClassificationService(LabelSetMethods):
             model=model, examples=None if examples is None else example_set.report(examples)
         )
 
-        async def answer(message: tuple[int, pb.ClassifyStreamRequest]) -> pb.ClassifyStreamResponse:
-            position, request = message
+        async def answer(placed: Placed[pb.ClassifyStreamRequest]) -> pb.ClassifyStreamResponse:
+            request = placed.message
             if request.HasField("setup"):
                 raise invalid_argument("only the first message of a stream has the setup")
             pictures = _pictures(request)
             scorer.room.check(len(pictures))
             outcomes = await app.engine.embed(pictures, call)
-            return await app.io.submit(call.priority, reply, position, outcomes)
+            return await app.io.submit(call.priority, reply, placed.position, outcomes)
+
+        def weigh(placed: Placed[pb.ClassifyStreamRequest]) -> int:
+            return weight(placed.message, placed.count)
 
         def reply(position: int, outcomes: Sequence[Outcome]) -> pb.ClassifyStreamResponse:
             return pb.ClassifyStreamResponse(model=model, first_position=position, results=_results(scorer, outcomes))
 
         messages = placed(request_iterator, lambda request: len(request.images) + len(request.image_urls))
-        async with aclosing(app.streams.answers(messages, answer)) as answers:
+        async with aclosing(app.streams.answers(messages, answer, weigh)) as answers:
             async for each in answers:
                 yield each
 

@@ -13,7 +13,7 @@ from twinlens.server.core.errors import ItemFailure, Reason, invalid_argument
 from twinlens.server.core.item_vectors import ItemOf
 from twinlens.server.core.lanes import Priority
 from twinlens.server.core.lookup import StoredItem
-from twinlens.server.core.message_streams import placed
+from twinlens.server.core.message_streams import Placed, placed, weight
 from twinlens.server.core.towers import refuse_if_unsupported
 from twinlens.server.services import convert
 from twinlens.server.services.interceptor import Context
@@ -57,10 +57,12 @@ class EmbeddingService(embedding_pb2_grpc.EmbeddingServiceServicer):
         app, call = self._app, replace(current_call(), priority=Priority.BULK)
         model = convert.model_info(app.engine.manifest)
 
-        async def answer(message: tuple[int, embedding_pb2.EmbedStreamRequest]) -> embedding_pb2.EmbedStreamResponse:
-            position, request = message
-            outcomes = await self._outcomes(_entries(request.inputs, "message"), app.engine.embed, call)
-            return await app.io.submit(call.priority, reply, position, outcomes)
+        async def answer(placed: Placed[embedding_pb2.EmbedStreamRequest]) -> embedding_pb2.EmbedStreamResponse:
+            outcomes = await self._outcomes(_entries(placed.message.inputs, "message"), app.engine.embed, call)
+            return await app.io.submit(call.priority, reply, placed.position, outcomes)
+
+        def weigh(placed: Placed[embedding_pb2.EmbedStreamRequest]) -> int:
+            return weight(placed.message, placed.count)
 
         def reply(position: int, outcomes: Sequence[Outcome]) -> embedding_pb2.EmbedStreamResponse:
             return embedding_pb2.EmbedStreamResponse(
@@ -68,7 +70,7 @@ class EmbeddingService(embedding_pb2_grpc.EmbeddingServiceServicer):
             )
 
         messages = placed(request_iterator, lambda request: len(request.inputs))
-        async with aclosing(app.streams.answers(messages, answer)) as answers:
+        async with aclosing(app.streams.answers(messages, answer, weigh)) as answers:
             async for each in answers:
                 yield each
 

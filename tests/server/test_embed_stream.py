@@ -148,7 +148,7 @@ async def test_interactive_calls_overtake_a_stream(data: Path) -> None:
         await until(lambda: len(waiting) == 4 * 16 - 16 + 1)
         encoder.release()
         await asyncio.gather(streaming, asking)
-        assert done.index("interactive") <= 1
+        assert done.index("interactive") <= 2  # not behind all four
         assert sorted(done)[1:] == [f"message {i}" for i in range(8)]
 
 

@@ -58,7 +58,13 @@ class Gates:
 
 
 def streams(**options: int) -> MessageStreams:
-    return MessageStreams(asyncio.Event(), **options)
+    return MessageStreams(asyncio.Event(), options.pop("most_at_work", 1000), **options)
+
+
+def one(message: object) -> int:
+    """What a message weighs."""
+    del message
+    return 1
 
 
 async def settle() -> None:
@@ -69,7 +75,7 @@ async def settle() -> None:
 
 async def test_answers_come_in_the_order_of_the_messages_whichever_is_done_first() -> None:
     gates = Gates()
-    async with aclosing(streams().answers(aiter(Source(4)), gates.work)) as answers:
+    async with aclosing(streams().answers(aiter(Source(4)), gates.work, one)) as answers:
         first = asyncio.create_task(anext(answers))
         await until(lambda: len(gates.inside) == 4)
         gates.open(3, 2, 1)
@@ -89,7 +95,7 @@ async def test_a_message_is_answered_before_the_next_one_is_sent() -> None:
     async def work(number: int) -> int:
         return -number
 
-    async with aclosing(streams().answers(messages(), work)) as answers:
+    async with aclosing(streams().answers(messages(), work, one)) as answers:
         for number in range(10):
             asked.put_nowait(number)
             assert await anext(answers) == -number
@@ -100,7 +106,7 @@ async def test_a_message_is_answered_before_the_next_one_is_sent() -> None:
 async def test_nothing_is_read_for_which_there_is_no_room() -> None:
     source, gates = Source(100), Gates()
     gates.open(*range(100))
-    async with aclosing(streams(window=3).answers(aiter(source), gates.work)) as answers:
+    async with aclosing(streams(window=3).answers(aiter(source), gates.work, one)) as answers:
         for taken in range(20):
             assert await anext(answers) == f"answer {taken}"
             await settle()
@@ -109,10 +115,10 @@ async def test_nothing_is_read_for_which_there_is_no_room() -> None:
 
 
 async def test_streams_share_a_few_places_to_work_in_and_each_gets_its_turn() -> None:
-    gates, both = Gates(), streams(window=4, at_once=3)
+    gates, both = Gates(), streams(window=4, most_at_work=3)
 
     async def all_of(source: Source) -> list[str]:
-        return [answer async for answer in both.answers(aiter(source), gates.work)]
+        return [answer async for answer in both.answers(aiter(source), gates.work, one)]
 
     tasks = [asyncio.create_task(all_of(Source(6))) for _ in range(3)]
     await until(lambda: len(gates.inside) == 3)
@@ -130,7 +136,7 @@ async def test_a_message_that_fails_fails_the_stream_behind_the_answers_before_i
 
     answered = []
     with pytest.raises(ServiceError, match="no"):  # noqa: PT012 - what was answered before is of interest
-        async for answer in streams().answers(aiter(Source(9)), work):
+        async for answer in streams().answers(aiter(Source(9)), work, one):
             answered.append(answer)  # noqa: PERF401 - kept when it fails
     assert answered == [0, 1]
 
@@ -146,14 +152,14 @@ async def test_what_reading_raises_comes_behind_the_answers_to_what_was_read() -
 
     answered = []
     with pytest.raises(ServiceError, match="not a message"):  # noqa: PT012 - as above
-        async for answer in streams().answers(messages(), work):
+        async for answer in streams().answers(messages(), work, one):
             answered.append(answer)  # noqa: PERF401 - as above
     assert answered == [1]
 
 
 async def test_a_caller_who_goes_away_stops_the_work() -> None:
     gates, source = Gates(), Source(100)
-    answers = streams(window=3).answers(aiter(source), gates.work)
+    answers = streams(window=3).answers(aiter(source), gates.work, one)
     gates.open(0)
     assert await anext(answers) == "answer 0"
     await until(lambda: len(gates.inside) == 2)
@@ -176,7 +182,7 @@ async def test_a_reading_that_is_under_way_is_left_to_end_by_itself() -> None:
     async def work(number: int) -> int:
         return number
 
-    answers = streams().answers(messages(), work)
+    answers = streams().answers(messages(), work, one)
     assert await anext(answers) == 0
     await settle()
     await asyncio.wait_for(answers.aclose(), PATIENCE_S)
@@ -187,7 +193,7 @@ async def test_a_reading_that_is_under_way_is_left_to_end_by_itself() -> None:
 
 async def test_a_server_that_stops_reads_no_further_and_answers_what_it_read() -> None:
     draining, gates, source = asyncio.Event(), Gates(), Source(100)
-    answers = MessageStreams(draining, window=3).answers(aiter(source), gates.work)
+    answers = MessageStreams(draining, 1000, window=3).answers(aiter(source), gates.work, one)
     gates.open(0)
     assert await anext(answers) == "answer 0"
     await until(lambda: len(gates.inside) == 2)
@@ -212,7 +218,7 @@ async def test_a_server_that_stops_ends_a_stream_whose_caller_says_nothing() -> 
     async def work(number: int) -> int:
         return number
 
-    answers = MessageStreams(draining).answers(messages(), work)
+    answers = MessageStreams(draining, 1000).answers(messages(), work, one)
     waiting = asyncio.create_task(anext(answers))
     await settle()
     draining.set()
@@ -226,7 +232,7 @@ async def test_the_first_message_is_taken_from_the_stream_and_no_more() -> None:
     messages = aiter(source)
     assert await streams().first(messages) == 0
     assert source.taken == 1
-    assert [answer async for answer in streams().answers(messages, gates.work)] == ["answer 1", "answer 2"]
+    assert [answer async for answer in streams().answers(messages, gates.work, one)] == ["answer 1", "answer 2"]
     assert await streams().first(messages) is None
 
 
@@ -237,7 +243,7 @@ async def test_a_server_that_stops_waits_for_no_first_message() -> None:
         await asyncio.Event().wait()
         yield 0
 
-    waiting = asyncio.create_task(MessageStreams(draining).first(messages()))
+    waiting = asyncio.create_task(MessageStreams(draining, 1000).first(messages()))
     await settle()
     draining.set()
     with pytest.raises(ServiceError, match="stopping"):
@@ -246,7 +252,7 @@ async def test_a_server_that_stops_waits_for_no_first_message() -> None:
 
 async def test_a_stream_that_was_read_to_its_end_ends_well_though_the_server_stops() -> None:
     draining, gates = asyncio.Event(), Gates()
-    answers = MessageStreams(draining).answers(aiter(Source(2)), gates.work)
+    answers = MessageStreams(draining, 1000).answers(aiter(Source(2)), gates.work, one)
     first = asyncio.create_task(anext(answers))
     await until(lambda: len(gates.inside) == 2)
     await settle()
@@ -274,7 +280,7 @@ async def test_however_long_a_stream_is_only_a_few_of_its_messages_are_held() ->
         await asyncio.sleep(0)
 
     most = 0
-    async for _ in streams(window=4).answers(messages(), work):
+    async for _ in streams(window=4).answers(messages(), work, one):
         gc.collect(0)
         most = max(most, len(alive))
     assert most <= 4
@@ -293,7 +299,7 @@ async def test_a_stream_that_waits_for_its_caller_holds_nothing_that_is_answered
     async def work(message: Weighed) -> None:
         del message
 
-    async with aclosing(streams().answers(messages(), work)) as answers:
+    async with aclosing(streams().answers(messages(), work, one)) as answers:
         await anext(answers)
         await settle()
         gc.collect()
@@ -305,4 +311,5 @@ async def test_positions_count_on_over_messages() -> None:
         for text in ("abc", "", "de"):
             yield text
 
-    assert [each async for each in placed(messages(), len)] == [(0, "abc"), (3, ""), (3, "de")]
+    found = [(each.position, each.message, each.count) async for each in placed(messages(), len)]
+    assert found == [(0, "abc", 3), (3, "", 0), (3, "de", 2)]
