@@ -86,7 +86,7 @@ def parse_tokens(content: str, path: Path) -> list[StoredToken]:
     """
     try:
         read = tomllib.loads(content)
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:  # a number of thousands of digits is no TOMLDecodeError
         raise TokenFileError(f"the file of tokens {path} is not TOML: {error}") from None
     entries = read.get("tokens", [])
     if set(read) - {"tokens"} or not isinstance(entries, list) or not all(isinstance(each, dict) for each in entries):

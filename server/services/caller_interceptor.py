@@ -11,7 +11,6 @@ import grpc
 from twinlens.server.access.authority import Authority
 from twinlens.server.access.keyring import Holder
 from twinlens.server.core.call import current_call, set_current_call
-from twinlens.server.core.errors import ServiceError
 from twinlens.server.services.interceptor import Context, Handler
 
 
@@ -34,7 +33,7 @@ class CallerInterceptor(grpc.aio.ServerInterceptor):
         method = handler_call_details.method
         try:
             holder = self._authority.admit(method, handler_call_details.invocation_metadata)
-        except ServiceError as refusal:
+        except Exception as refusal:  # also what nobody expected: gRPC would tell it to the caller, word for word
             return _refusing(refusal)
         handler = await continuation(handler_call_details)
         if handler is None or holder is None:
@@ -66,7 +65,7 @@ def _as_it_is(raw: bytes) -> bytes:
     return raw
 
 
-def _refusing(refusal: ServiceError) -> Handler:
+def _refusing(refusal: Exception) -> Handler:
     """A handler that reads nothing. As one of streams it is called before a message came, however large that may be."""
 
     async def refuse(requests: object, context: Context) -> AsyncGenerator[object, None]:

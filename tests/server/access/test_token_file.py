@@ -98,6 +98,7 @@ def test_what_cannot_be_taken_apart_is_left_to_an_editor(tmp_path: Path) -> None
         (GOOD + "rate = 0\n", "rate of a"),
         (GOOD + "rate = nan\n", "rate of a"),
         (GOOD + "rate = true\n", "rate of a"),
+        (GOOD + f"rate = {'1' * 5000}\n", "not TOML"),
         (GOOD + 'expires = "soon"\n', "expires must be written as"),
         (GOOD + "scope = 1\n", "scope is not known"),
         (GOOD + GOOD, "two tokens named a"),

@@ -16,6 +16,7 @@ from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 from tests.server.access.secured import Secured, bearer, secured, token_in
 from tests.server.running import embed_request, picture, refusal
+from twinlens.server.access.keyring import Keyring
 from twinlens.server.access.scopes import HEALTH, NEEDS
 from twinlens.server.access.token_file import remove_token
 from twinlens.server.core.active import StartError
@@ -329,6 +330,19 @@ async def test_no_method_is_open_to_strangers_and_none_tells_the_parsers_words(
         assert (await refusal(call(iter([b"\xff\xff\xff"]))))[0] is UNAUTHENTICATED
     code, message = await refusal(call(iter([b"\xff\xff\xff"]), metadata=bearer(admin)))
     assert (code, message) == (grpc.StatusCode.INVALID_ARGUMENT, "the bytes are not a message of this method")
+
+
+async def test_a_fault_in_the_check_itself_admits_nobody_and_tells_nothing(
+    server: Secured, channel: grpc.aio.Channel, admin: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def find(self: Keyring, token: str) -> None:
+        raise RuntimeError(f"secret /path {token}")
+
+    monkeypatch.setattr(Keyring, "find", find)
+    for call in every_call(channel):
+        code, message = await refusal(call(request_of(call), metadata=bearer(admin)))
+        assert code is grpc.StatusCode.INTERNAL
+        assert message.startswith("internal error; the server's log has the cause under request ")
 
 
 async def test_a_file_that_cannot_be_read_is_one_line_at_the_start(data: Path, tokens: Path, broken: Path) -> None:
