@@ -92,6 +92,7 @@ def read_certificates(files: CertificateFiles) -> grpc.ServerCertificateConfigur
     Raises:
         CertificateError: if they are not in order.
     """
+    before = files.state()
     chain, key = _content(files.chain, "certificate"), _content(files.key, "key")
     authorities = None if files.client_ca is None else _content(files.client_ca, "certificates of authorities")
     # gRPC would only fail each connection, without saying why.
@@ -105,13 +106,18 @@ def read_certificates(files: CertificateFiles) -> grpc.ServerCertificateConfigur
             f"the certificate {files.chain} and its key {files.key} cannot be used: both must be PEM, and the key not "
             "encrypted"
         ) from None
-    except (OSError, ValueError):
+    except OSError as error:
+        raise CertificateError(f"the certificate {files.chain} cannot be read: {error.strerror}") from None
+    except ValueError:
         raise CertificateError(f"the key {files.key} must not be encrypted") from None
     if authorities is not None:
         try:
             context.load_verify_locations(cadata=authorities.decode("ascii"))
-        except (ssl.SSLError, UnicodeDecodeError):
+        except (ssl.SSLError, ValueError):
             raise CertificateError(f"there are no certificates of authorities in {files.client_ca}") from None
+    # What was found to be in order is what lies there now, which must be what was read.
+    if files.state() != before:
+        raise CertificateError(f"the certificate {files.chain} or a file beside it changed while it was read")
     return grpc.ssl_server_certificate_configuration([(key, chain)], root_certificates=authorities)
 
 

@@ -14,6 +14,7 @@ from tests.server.running import embed_request, refusal
 from tests.server.watched import PATIENCE_S
 from tests.support.certificates import Authority
 from twinlens.server import grpc_server
+from twinlens.server.access import certificates
 from twinlens.server.access.certificates import CertificateError, CertificateFiles, Certificates
 from twinlens.server.core.active import StartError
 from twinlens.server.settings import SettingsError, load_settings
@@ -123,6 +124,8 @@ def test_files_that_are_not_in_order_are_one_line(authority: Authority, tmp_path
     _, locked = authority.sign("locked", "127.0.0.1", password=b"secret")
     nonsense = tmp_path / "nonsense.pem"
     nonsense.write_text("nonsense")
+    nothing = tmp_path / "nothing.pem"
+    nothing.touch()
     for files, why in (
         (CertificateFiles(tmp_path / "missing", key), "certificate .*missing cannot be read: No such file"),
         (CertificateFiles(chain, tmp_path / "missing"), "key .*missing cannot be read: No such file"),
@@ -131,11 +134,40 @@ def test_files_that_are_not_in_order_are_one_line(authority: Authority, tmp_path
         (CertificateFiles(chain, nonsense), "both must be PEM"),
         (CertificateFiles(chain, locked), "must not be encrypted"),
         (CertificateFiles(chain, key, nonsense), "no certificates of authorities in .*nonsense"),
+        (CertificateFiles(chain, key, nothing), "no certificates of authorities in .*nothing"),
         (CertificateFiles(chain, key, tmp_path / "none.pem"), "certificates of authorities .*cannot be read"),
     ):
         with pytest.raises(CertificateError, match=why) as caught:
             Certificates(files)
         assert "\n" not in str(caught.value)
+
+
+def test_files_that_are_replaced_while_they_are_read_are_read_again(
+    authority: Authority, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chain, key = authority.sign("server", "127.0.0.1")
+    files = CertificateFiles(chain, key)
+    serving = Certificates(files)
+    renewed = [authority.sign(name, "127.0.0.1") for name in ("second", "third")]
+
+    def put(pair: tuple[Path, Path]) -> None:
+        for source, target in zip(pair, (chain, key), strict=True):
+            source.replace(target)
+
+    put(renewed[0])
+    read = certificates._content
+
+    def replaced_after(path: Path, what: str) -> bytes:
+        content = read(path, what)
+        if path == chain:
+            put(renewed[1])
+        return content
+
+    with monkeypatch.context() as patched:
+        patched.setattr(certificates, "_content", replaced_after)
+        assert serving.renewed() is None  # the second's certificate with the third's key
+    assert serving.renewed() is not None
+    assert serving.renewed() is None
 
 
 async def test_a_server_whose_certificate_is_not_in_order_does_not_start(
