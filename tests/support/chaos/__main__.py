@@ -112,7 +112,7 @@ def main() -> int:
     options = parser.parse_args()
     outcomes, failed = run(options.wanted, idle_s=options.idle, kills=options.kills)
     sys.stdout.write(table(outcomes) + "\n")
-    if options.docs:
+    if options.docs and not failed and not options.wanted:
         write_between_marks(PAGE, "tests.support.chaos", table(outcomes))
     return 1 if failed else 0
 

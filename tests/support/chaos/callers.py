@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine
 from contextlib import asynccontextmanager
 from functools import cache
 from typing import TypeAlias
@@ -35,6 +35,8 @@ OK = "OK"
 ITEM_FAILED = "INTERNAL for an item"
 _AGAIN_S = 0.02
 _ITEMS_A_CALL = 5
+# By the caller's number and the turn.
+_Calls: TypeAlias = Callable[[int, int], Coroutine[None, None, None]]
 Told: TypeAlias = "Counter[str]"
 
 
@@ -84,7 +86,7 @@ class Callers:
     async def begin(self) -> None:
         """Makes the collection if it is missing, and starts to call."""
         await make_collection(self._channel)
-        calls: list[Callable[[int, int], Awaitable[None]]] = [self._embed, self._find, self._store]
+        calls: list[_Calls] = [self._embed, self._find, self._store]
         for number, call in enumerate([*calls * 2, self._put]):
             self._tasks.append(asyncio.create_task(self._go_on(number, call)))
 
@@ -123,24 +125,24 @@ class Callers:
         await eventually(f"{calls} {what}", lambda: self.told[what] >= before + calls or bool(self._faults))
         assert not self._faults, self._faults[:5]
 
-    async def _go_on(self, number: int, call: Callable[[int, int], Awaitable[None]]) -> None:
+    async def _go_on(self, number: int, call: _Calls) -> None:
         for turn in itertools.count():
             if self._ending or self._faults:
                 return
             try:
                 await call(number, turn)
             except grpc.aio.AioRpcError as error:
-                self._note_refusal(error)
+                self._note_refusal(error, call.__name__)
                 await asyncio.sleep(_AGAIN_S)
             except AssertionError as error:
                 self._faults.append(f"a wrong answer: {error}")
 
-    def _note_refusal(self, error: grpc.aio.AioRpcError) -> None:
+    def _note_refusal(self, error: grpc.aio.AioRpcError, by: str) -> None:
         status = error.code().name
         self.told[status] += 1
         self._look_at(error.details() or "")
         if status not in self._tolerated:
-            self._faults.append(f"{status}: {error.details()}")
+            self._faults.append(f"{by}: {status}: {error.details()}")
 
     def _look_at(self, message: str) -> None:
         if SECRET in message or "Traceback" in message or "\n" in message:

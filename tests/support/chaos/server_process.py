@@ -207,6 +207,11 @@ class ServerProcess:
         complaints = self.complaints()
         assert not complaints, complaints
 
+    def last_words(self) -> str:
+        """What there is to say of one that did not do as it should."""
+        state = f"{self.state()}" if self._process is not None and self._process.poll() is None else "it has ended"
+        return f"the server: {state}; its log ends with\n{self.log()[-4000:]}"
+
     def _ask(self, **question: object) -> Any:
         process = self._running
         assert process.stdin is not None
@@ -230,6 +235,9 @@ def server_process(data: Path, **options: Any) -> Iterator[ServerProcess]:
     try:
         server.start()
         yield server
+    except AssertionError as error:
+        error.add_note(server.last_words())
+        raise
     finally:
         if server._process is not None and server._process.poll() is None:
             server.send_signal(signal.SIGCONT)
