@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from encodings import idna
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -70,6 +72,16 @@ def test_what_parsers_could_differ_on_is_no_address(url: str) -> None:
         read_address(url, http=True)
     assert "\n" not in str(caught.value)
     assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize("label", ["é" * 60 + ".", "é.", "é。"], ids=["long", "short", "ideographic"])
+def test_a_name_that_is_too_long_is_not_worked_on(label: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def work(label: str) -> bytes:
+        pytest.fail("it takes a while, and there may be thousands")
+
+    monkeypatch.setattr(idna, "ToASCII", work)
+    with pytest.raises(NotFetched, match="names no host"):
+        read_address(f"https://{label * (8000 // len(label))}/", http=False)
 
 
 def test_http_has_to_be_allowed() -> None:
