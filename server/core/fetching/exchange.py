@@ -21,6 +21,10 @@ _READ_BYTES = 64 * 1024
 _MOST_HEADER_BYTES = 32 * 1024
 # A machine that does not take a connection is left for the host's next one.
 _CONNECT_S = 5.0
+# Answers before the answer, such as 103 Early Hints; hosts send one or two.
+_MOST_HINTS = 16
+# A body may come a byte at a time, thousands of them in what one reading brings.
+_PIECES_A_TURN = 64
 _REDIRECTIONS = frozenset({301, 302, 303, 307, 308})
 
 
@@ -97,9 +101,11 @@ async def _exchange(
     writer.write((http.send(request) or b"") + (http.send(h11.EndOfMessage()) or b""))
     await writer.drain()
     try:
-        head = await _event(http, reader)
-        while isinstance(head, h11.InformationalResponse):
-            head = await _event(http, reader)
+        hints = 0
+        while isinstance(head := await _event(http, reader), h11.InformationalResponse):
+            hints += 1
+            if hints > _MOST_HINTS:
+                raise _no_http(address)
         if not isinstance(head, h11.Response):
             raise NotFetched(f"{address.host} ended the connection without an answer", Fetched.UNREACHABLE)
         headers = {name.lower(): value for name, value in head.headers}
@@ -113,16 +119,19 @@ async def _exchange(
         announced = headers.get(b"content-length", b"0")
         if int(announced) > max_bytes:
             raise _too_large(max_bytes)
-        body = bytearray()
+        body, pieces = bytearray(), 0
         while isinstance(event := await _event(http, reader), h11.Data):
             body += event.data
             if len(body) > max_bytes:
                 raise _too_large(max_bytes)
+            pieces += 1
+            if pieces % _PIECES_A_TURN == 0:
+                await asyncio.sleep(0)
         if not isinstance(event, h11.EndOfMessage):
             raise NotFetched(f"the connection to {address.host} broke off", Fetched.UNREACHABLE)
         return Answer(body=bytes(body))
     except h11.RemoteProtocolError:
-        raise NotFetched(f"{address.host} does not speak HTTP as it should", Fetched.ANSWER) from None
+        raise _no_http(address) from None
 
 
 async def _event(http: h11.Connection, reader: asyncio.StreamReader) -> object:
@@ -131,6 +140,10 @@ async def _event(http: h11.Connection, reader: asyncio.StreamReader) -> object:
     while (event := http.next_event()) is h11.NEED_DATA:
         http.receive_data(await reader.read(_READ_BYTES))
     return event
+
+
+def _no_http(address: Address) -> NotFetched:
+    return NotFetched(f"{address.host} does not speak HTTP as it should", Fetched.ANSWER)
 
 
 def _too_large(max_bytes: int) -> NotFetched:

@@ -11,6 +11,7 @@ from ipaddress import IPv4Address, IPv6Address, ip_address
 from pathlib import Path
 from typing import Any
 
+import h11
 import pytest
 
 from tests.server.watched import until
@@ -232,6 +233,42 @@ async def test_a_body_that_is_too_large_is_left_unread() -> None:
         await until(lambda: host.open == 0)
         assert sent < 2**24
         assert fetching.count("too_large") == 2
+
+
+async def test_a_body_in_the_smallest_pieces_leaves_others_their_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    pieces = most = 0
+    read = h11.Connection.next_event
+
+    def counted(self: h11.Connection) -> Any:
+        nonlocal pieces, most
+        pieces += 1
+        most = max(most, pieces)
+        return read(self)
+
+    async def others() -> None:
+        nonlocal pieces
+        while True:
+            pieces = 0
+            await asyncio.sleep(0)
+
+    monkeypatch.setattr(h11.Connection, "next_event", counted)
+    body = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + b"1\r\nx\r\n" * 20_000 + b"0\r\n\r\n"
+    async with raw_host({"/pieces": body}) as host:
+        working = asyncio.ensure_future(others())
+        assert await Fetching(host).get("/pieces") == b"x" * 20_000
+        working.cancel()
+    assert most < 1000
+
+
+async def test_a_host_that_only_announces_an_answer_is_left() -> None:
+    async def announcing(writer: asyncio.StreamWriter) -> None:
+        while True:
+            writer.write(b"HTTP/1.1 103 Early Hints\r\n\r\n")
+            await writer.drain()
+
+    async with raw_host({"/announced": announcing}) as host:
+        assert "does not speak HTTP as it should" in await Fetching(host).refusal("/announced")
+        await until(lambda: host.open == 0)
 
 
 async def drip(writer: asyncio.StreamWriter) -> None:
