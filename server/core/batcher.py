@@ -51,14 +51,18 @@ class _Entry(Generic[In, Out]):
 
 @dataclass(slots=True, eq=False)
 class _Turn(Generic[In, Out]):
-    """A turn on the worker; what runs in it is decided when it comes."""
+    """A turn on the worker; what runs in it is decided when it comes.
+
+    Its length is that of the batch it began with, also when others were told of that batch and let go of it.
+    """
 
     lane: Priority
     begun: bool = False
     batch: list[_Entry[In, Out]] = field(default_factory=list)
+    size: int = 0
 
     def __len__(self) -> int:
-        return len(self.batch)
+        return self.size
 
 
 class Batcher(Generic[In, Out]):
@@ -182,7 +186,7 @@ class Batcher(Generic[In, Out]):
             self._queued.discard(turn.lane)
             turn.begun = True
             batch, expired = self._form()
-            turn.batch = batch
+            turn.batch, turn.size = batch, len(batch)
             more = len(self._lanes) > 0
         if expired:
             self._on_loop(lambda: _fail(expired, _too_late()))
@@ -230,7 +234,7 @@ class Batcher(Generic[In, Out]):
                 return False
             for entry in reversed(turn.batch):
                 self._lanes.push(entry.call.priority, entry, ("alone", id(entry)), first=True)
-            turn.batch = []
+            turn.batch, turn.size = [], 0
         self._retried.inc()
         return True
 

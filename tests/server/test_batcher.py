@@ -13,6 +13,7 @@ from twinlens.server.core.batcher import Batcher
 from twinlens.server.core.call import Call
 from twinlens.server.core.errors import Code, ServiceError
 from twinlens.server.core.lanes import Priority
+from twinlens.server.core.patience import Patience
 from twinlens.server.core.pool import WorkerPool
 from twinlens.server.core.telemetry import Telemetry
 
@@ -234,6 +235,41 @@ async def test_batches_are_timed_and_counted(batcher: Batcher[int, int], telemet
     assert value("twinlens_queue_seconds_count", {"tower": "test"}) == 6
     assert value("twinlens_encode_seconds_count", {"tower": "test"}) == 2
     assert value("twinlens_queued_items", {"tower": "test"}) == 0
+
+
+async def test_a_slow_batch_is_taken_for_stuck_once_and_not_again_and_again(recorder: Recorder) -> None:
+    pool = WorkerPool("towers", threads=1, size_of=len)
+    batcher = Batcher("test", recorder, worker=pool, max_batch=4, max_delay_s=0.0)
+    patience = Patience(busy_s=0.0, times_usual=3.0)
+    threads: list[threading.Thread] = []
+
+    def answer(items: Sequence[int]) -> Sequence[int]:
+        threads.append(threading.current_thread())
+        return items
+
+    async def slow(seen_s: float) -> list[asyncio.Future[int]]:
+        recorder.hold()
+        futures = [batcher.submit(i, Call()) for i in range(4)]
+        await until(lambda: len(recorder.batches) == len(threads) + 1)
+        for _ in range(2):
+            troubles.extend(pool.look(patience, seen_s))
+        return futures
+
+    troubles: list[object] = []
+    recorder.answer = answer
+    await batcher.submit(1, Call())
+    begun_s = time.monotonic()
+    failed = await asyncio.gather(*await slow(1e9), return_exceptions=True)
+    assert [getattr(error, "code", None) for error in failed] == [Code.UNAVAILABLE] * 4
+    await until(lambda: time.monotonic() > begun_s + 0.1)
+    recorder.release()
+    await until(lambda: len(threads) == 2 and not threads[1].is_alive())
+    again = await slow(0.1)
+    recorder.release()
+    assert await asyncio.gather(*again) == [0, 1, 2, 3]
+    assert len(troubles) == 1
+    await batcher.close()
+    await asyncio.to_thread(pool.close)
 
 
 async def test_closing_withdraws_what_waits(recorder: Recorder, worker: WorkerPool) -> None:
