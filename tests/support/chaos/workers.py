@@ -44,7 +44,7 @@ async def worker_fails(folder: Path, fault: Fault) -> Outcome:
         f"encoder {fault} in every batch",
         Counter(callers.told),
         1000 * back_s,
-        f"red after {red_s:.1f} s, green {green_s:.1f} s after it was mended; {replaced:.0f} workers replaced; "
+        f"red after {red_s:.1f} s, green {green_s:.1f} s after it was mended; workers replaced: {replaced:.0f}; "
         f"all of {kept:,} acknowledged items",
     )
 
