@@ -21,8 +21,11 @@ from twinlens.server.core.active import StartError
 log = logging.getLogger(__name__)
 
 PATH = "/metrics"
-# Connections at a time: a few Prometheus servers and a person who looks. One more is closed at once.
+# Connections at a time: a few Prometheus servers and a person who looks. For one more the oldest is closed: whoever
+# sends a byte now and then must not keep Prometheus out.
 _MOST_CONNECTIONS = 8
+# For the place of one that was closed to become free.
+_PLACE_S = 1.0
 _PATIENCE_S = 10.0
 _POLL_S = 1.0
 
@@ -65,6 +68,8 @@ class _Server(ThreadingHTTPServer):
         self.registry = registry
         self.address_family = family
         self._places = threading.BoundedSemaphore(_MOST_CONNECTIONS)
+        self._lock = threading.Lock()
+        self._open: list[socket.socket] = []  # the oldest first
         super().__init__(address, _Handler)
 
     def server_bind(self) -> None:
@@ -74,12 +79,16 @@ class _Server(ThreadingHTTPServer):
     def process_request(self, request: Any, client_address: Any) -> None:
         """In a thread of its own, while there are not too many."""
         if not self._places.acquire(blocking=False):
-            self.shutdown_request(request)
-            return
+            self._close_oldest()
+            if not self._places.acquire(timeout=_PLACE_S):
+                self.shutdown_request(request)
+                return
+        with self._lock:
+            self._open.append(request)
         try:
             super().process_request(request, client_address)
         except BaseException:
-            self._places.release()
+            self._give_back(request)
             raise
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
@@ -87,7 +96,16 @@ class _Server(ThreadingHTTPServer):
         try:
             super().process_request_thread(request, client_address)
         finally:
-            self._places.release()
+            self._give_back(request)
+
+    def _close_oldest(self) -> None:
+        with self._lock, contextlib.suppress(OSError, IndexError):  # one that has ended meanwhile, or all have
+            self._open[0].shutdown(socket.SHUT_RDWR)
+
+    def _give_back(self, request: socket.socket) -> None:
+        with self._lock:
+            self._open.remove(request)
+        self._places.release()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Whoever asked has usually gone."""

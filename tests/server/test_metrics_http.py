@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gzip
 import http.client
 import socket
@@ -93,20 +94,33 @@ def test_a_metric_that_cannot_be_read_is_an_error_without_its_words(
 def test_connections_that_say_nothing_take_no_more_than_their_few_places(metrics: MetricsServer) -> None:
     parts = urlsplit(metrics.url)
     address = (parts.hostname, parts.port)
-    silent = [socket.create_connection(address, timeout=PATIENCE_S) for _ in range(8)]
+    silent = [socket.create_connection(address, timeout=PATIENCE_S) for _ in range(12)]
     try:
-        with socket.create_connection(address, timeout=PATIENCE_S) as one_more:
-            assert one_more.recv(1) == b""  # closed at once
+        for each in silent[:4]:
+            assert each.recv(1) == b""  # closed for one that came later
+        silent[-1].setblocking(False)
+        with pytest.raises(BlockingIOError):
+            silent[-1].recv(1)
     finally:
         for each in silent:
             each.close()
-    for _ in range(1000):
-        try:
+
+
+def test_who_asks_is_answered_however_many_others_do_not_come_to_an_end(metrics: MetricsServer) -> None:
+    parts = urlsplit(metrics.url)
+    address = (parts.hostname, parts.port)
+    endless = [socket.create_connection(address, timeout=PATIENCE_S) for _ in range(8)]
+    try:
+        for each in endless:
+            each.sendall(b"GET /metrics HTTP/1.1\r\nX: ")
+        for _ in range(3):
+            for each in endless:  # each is heard of well within any patience
+                with contextlib.suppress(OSError):
+                    each.sendall(b"y")
             assert get(metrics.url)[0].status == 200
-            return
-        except (http.client.HTTPException, OSError):  # the places are given back in a moment
-            continue
-    pytest.fail("no place was given back")
+    finally:
+        for each in endless:
+            each.close()
 
 
 def test_an_address_that_cannot_be_used_is_one_clear_line(metrics: MetricsServer, registry: CollectorRegistry) -> None:
