@@ -219,14 +219,24 @@ def _replace(path: Path, content: str) -> None:
     target = path.resolve()  # where it is a link, what it leads to
     beside = target.with_name(f".{target.name}.{os.getpid()}")
     try:
-        mode = target.stat().st_mode & 0o777 if target.exists() else 0o600
+        before = target.stat() if target.exists() else None
         handle = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with os.fdopen(handle, "w", encoding="utf-8") as file:
             file.write(content)
             file.flush()
-            os.fchmod(file.fileno(), mode)
+            _give(file.fileno(), before)
             os.fsync(file.fileno())
         beside.replace(target)
     except OSError as error:
         beside.unlink(missing_ok=True)
         raise TokenFileError(f"the tokens cannot be written to {path}: {error.strerror}") from None
+
+
+def _give(handle: int, before: os.stat_result | None) -> None:
+    """To whom the file was before: a server may run as another user than the one who revokes a token."""
+    if before is None:
+        return
+    now = os.fstat(handle)
+    if (now.st_uid, now.st_gid) != (before.st_uid, before.st_gid):
+        os.fchown(handle, before.st_uid, before.st_gid)
+    os.fchmod(handle, before.st_mode & 0o777)

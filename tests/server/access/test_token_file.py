@@ -72,6 +72,19 @@ def test_a_file_that_is_a_link_is_changed_where_it_lies(tmp_path: Path) -> None:
     assert len(read_tokens(real)) == 2
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+def test_a_file_stays_its_owners_whoever_changes_it(tmp_path: Path) -> None:
+    """Otherwise a server that runs as that user could not read what was revoked, and would go on with what it had."""
+    path = tmp_path / "tokens.toml"
+    path.write_text(GOOD)
+    path.chmod(0o600)
+    os.chown(path, 10001, 10002)
+    token_in(path, "b", "read")
+    remove_token(path, "a")
+    found = path.stat()
+    assert (found.st_uid, found.st_gid, stat.S_IMODE(found.st_mode)) == (10001, 10002, 0o600)
+
+
 def test_what_cannot_be_taken_apart_is_left_to_an_editor(tmp_path: Path) -> None:
     path = tmp_path / "tokens.toml"
     content = f'tokens = [{{name = "a", hash = "sha256:{"0" * 64}", scopes = ["read"]}}]\n'
