@@ -9,7 +9,6 @@ import logging
 import re
 import threading
 import time
-import zipfile
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -28,6 +27,8 @@ _FORMAT = 1
 # Files of vectors a label set has at most: of its labels and its background prompts, by the encoder that is served and
 # by the one before, to which a server may be put back.
 _VECTOR_FILES = 4
+# The end of the year 9999, after which the wire knows no time.
+_LATEST_S = 253_402_300_799
 # How many label sets are held in memory, ready to be used.
 _HELD = 64
 
@@ -167,7 +168,7 @@ class LabelSetFiles:
                 found = LabelVectors(arrays["labels"], arrays["neutral"], arrays["truncated"])
         except FileNotFoundError:
             return None
-        except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+        except Exception as error:  # what reads zip files raises all kinds for one that is damaged
             log.warning("vectors of label set %s cannot be read (%s); they are made again", label_set_id, error)
             return None
         right = (
@@ -266,14 +267,27 @@ def _from_json(label_set_id: str, text: str) -> LabelSet:
     none = content["none"]
     found = LabelSet(
         id=label_set_id,
-        labels=tuple(content["labels"]),
-        templates=tuple(content["templates"]),
+        labels=_texts(content["labels"]),
+        templates=_texts(content["templates"]),
         multi_label=bool(content["multi_label"]),
-        none=NoneOfThese(none["min_cosine"], none["min_probability"], tuple(none["background"])),
-        created_s=float(content["created_s"]),
-        updated_s=float(content["updated_s"]),
+        none=NoneOfThese(none["min_cosine"], none["min_probability"], _texts(none["background"])),
+        created_s=_time(content["created_s"]),
+        updated_s=_time(content["updated_s"]),
     )
-    if not found.labels or any(not isinstance(each, str) for each in (*found.labels, *found.templates)):
+    if not found.labels:
         raise ValueError("it has no labels")
     found.none.check()
     return found
+
+
+def _texts(values: Any) -> tuple[str, ...]:
+    if not isinstance(values, list) or any(not isinstance(each, str) for each in values):
+        raise TypeError("a list of texts is none")
+    "".join(values).encode()  # half a character, which JSON can spell, could not be sent
+    return tuple(values)
+
+
+def _time(seconds: float) -> float:
+    if not 0 <= seconds <= _LATEST_S:
+        raise ValueError("a time is none")
+    return float(seconds)
