@@ -118,7 +118,7 @@ class Authority:
         They wait instead of being refused: meanwhile the caller cannot send more, either.
 
         Raises:
-            ServiceError: UNAUTHENTICATED where the token was revoked meanwhile.
+            ServiceError: UNAUTHENTICATED where the token was revoked meanwhile, or its scopes changed.
         """
         first = True
         async for message in messages:
@@ -126,7 +126,7 @@ class Authority:
                 if holder.bucket is not None and (wait_s := holder.bucket.owe()):
                     await asyncio.sleep(wait_s)
                 if self._keyring is not None and not self._keyring.is_good(holder):
-                    raise self._refusal("token", Code.UNAUTHENTICATED, f"the token is not good any more; {_HOW}")
+                    raise self._refusal("token", Code.UNAUTHENTICATED, f"the token was revoked or changed; {_HOW}")
             first = False
             yield message
 

@@ -77,10 +77,12 @@ class Keyring:
         return Holder(stored.caller, stored.digest, bucket)
 
     def is_good(self, holder: Holder) -> bool:
-        """Whether a token that was found is good still."""
+        """Whether a token that was found is good still, and for the same."""
         self._look_if_due()
         stored, _ = self._tokens.get(holder.caller.name, (None, None))
-        return stored is not None and stored.digest == holder.digest and not _expired(stored)
+        if stored is None or _expired(stored):
+            return False
+        return (stored.digest, stored.caller) == (holder.digest, holder.caller)
 
     def look(self) -> None:
         """Reads the file again, if it changed since the last time."""

@@ -16,6 +16,7 @@ from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 from tests.server.access.secured import Secured, bearer, secured, token_in
 from tests.server.running import embed_request, picture, refusal
+from tests.server.watched import until
 from twinlens.server.access.keyring import Keyring
 from twinlens.server.access.scopes import HEALTH, NEEDS
 from twinlens.server.access.token_file import remove_token
@@ -288,6 +289,29 @@ async def test_a_stream_whose_token_is_revoked_ends_with_its_next_message(
     server.server.reload()
     await call.write(message)
     assert (await refusal(call.read()))[0] is UNAUTHENTICATED
+
+
+def replace_in(path: Path, before: str, after: str) -> None:
+    path.write_text(path.read_text().replace(before, after))
+
+
+async def test_a_stream_does_not_go_on_with_a_scope_that_was_taken_away(
+    server: Secured, channel: grpc.aio.Channel, tokens: Path, admin: str
+) -> None:
+    token = token_in(tokens, "new", "write:a*")
+    server.server.reload()
+    collections = collection_pb2_grpc.CollectionServiceStub(channel)
+    create = collection_pb2.CreateCollectionRequest(collection="abc")
+    await collections.CreateCollection(create, metadata=bearer(admin))
+    call: Any = collections.UpsertItems(metadata=bearer(token))
+    message = collection_pb2.UpsertItemsRequest(collection="abc", items=[collection_pb2.NewItem(caption="red")])
+    await call.write(message)
+    await until(lambda: server.server.running_calls == 1)
+    replace_in(tokens, "write:a*", "read:a*")
+    server.server.reload()
+    await call.write(message)
+    await call.done_writing()
+    assert (await refusal(call))[0] is UNAUTHENTICATED
 
 
 async def test_health_and_reflection_are_open_as_they_are_set_to_be(data: Path, tokens: Path, admin: str) -> None:
