@@ -29,6 +29,7 @@ from twinlens.server.services.collection_operations import CollectionOperationsS
 from twinlens.server.services.embedding import EmbeddingService
 from twinlens.server.services.interceptor import CallInterceptor
 from twinlens.server.services.model import ModelService
+from twinlens.server.services.open_calls import OpenCalls
 from twinlens.server.services.search import SearchService
 from twinlens.server.settings import Settings
 from twinlens.server.spans import Spans
@@ -90,17 +91,18 @@ class GrpcServer:
         # bring none.
         most_calls = app.settings.max_items_in_flight + _CALLS_WITHOUT_ITEMS
         self._places = CallPlaces(most_calls, app.telemetry.refused.labels("calls"))
+        open_calls = OpenCalls(app.telemetry.refused.labels("calls"))
         self._authority = Authority(app.settings, app.telemetry, private=self._private)
         self._certificates: Certificates | None = None
         self._server = grpc.aio.server(
             interceptors=(
                 _call_watch(app, spans),
                 CallInterceptor(app.settings.max_message_bytes, self._places),
-                CallerInterceptor(self._authority),
+                CallerInterceptor(self._authority, open_calls),
             ),
             options=_options(app.settings),
             # Health and reflection take no places. What gRPC refuses itself comes without a hint.
-            maximum_concurrent_rpcs=most_calls + _OTHER_CALLS,
+            maximum_concurrent_rpcs=most_calls + open_calls.most + _OTHER_CALLS,
         )
         embedding_pb2_grpc.add_EmbeddingServiceServicer_to_server(EmbeddingService(app), self._server)
         search_pb2_grpc.add_SearchServiceServicer_to_server(SearchService(app), self._server)

@@ -44,6 +44,11 @@ class Authority:
         self._refused = telemetry.refused.labels
         self._paths: dict[str, tuple[Path, ...]] = {}
 
+    @property
+    def asks(self) -> bool:
+        """Whether it asks callers for tokens, but for what is open to all."""
+        return self._path is not None
+
     def open(self) -> None:
         """Reads the file; before that, nobody is admitted.
 

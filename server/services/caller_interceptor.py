@@ -12,6 +12,7 @@ from twinlens.server.access.authority import Authority
 from twinlens.server.access.keyring import Holder
 from twinlens.server.core.call import current_call, set_current_call
 from twinlens.server.services.interceptor import Context, Handler
+from twinlens.server.services.open_calls import OpenCalls
 
 
 class CallerInterceptor(grpc.aio.ServerInterceptor):
@@ -19,10 +20,12 @@ class CallerInterceptor(grpc.aio.ServerInterceptor):
 
     Args:
         authority: Knows the callers.
+        open_calls: Bounds those of strangers where others need a token.
     """
 
-    def __init__(self, authority: Authority) -> None:
+    def __init__(self, authority: Authority, open_calls: OpenCalls) -> None:
         self._authority = authority
+        self._open_calls = open_calls
 
     async def intercept_service(
         self,
@@ -36,8 +39,10 @@ class CallerInterceptor(grpc.aio.ServerInterceptor):
         except Exception as refusal:  # also what nobody expected: gRPC would tell it to the caller, word for word
             return _refusing(refusal)
         handler = await continuation(handler_call_details)
-        if handler is None or holder is None:
+        if handler is None:
             return handler
+        if holder is None:
+            return self._open_calls.bounded(handler) if self._authority.asks else handler
         parse = handler.request_deserializer or _as_it_is
         return self._known(handler, self._authority.checking(parse, method, holder), holder)
 
