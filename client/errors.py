@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import re
+from urllib.parse import unquote
 
 import grpc
 
@@ -21,6 +23,9 @@ _HANDSHAKES = (
     ("WRONG_VERSION_NUMBER", "it does not speak TLS; leave out --tls…, or `tls`"),
     ("CERTIFICATE_REQUIRED", "it asks for a client's certificate; --tls-cert and --tls-key, or `tls`"),
 )
+# How it looks to a client that a server hangs up on one without TLS, or without a certificate that it asks for.
+_HUNG_UP = re.compile(r"failed to connect to all addresses;.*: Socket closed\.?$")
+_LAST_ADDRESS = re.compile(r"last error: \w+: ipv[46]:(\S+): ")
 
 
 class TwinlensError(Exception):
@@ -80,7 +85,7 @@ def from_call(error: grpc.RpcError, target: str, timeout_s: float | None) -> Twi
 
 def _text(code: grpc.StatusCode, text: str, target: str, timeout_s: float | None, *, answered: bool) -> str:
     if code is grpc.StatusCode.UNAVAILABLE and not answered:
-        return f"no server answers at {target} ({why_not(text)})"
+        return f"no server answers at {target} ({why_not(text, target)})"
     if code is grpc.StatusCode.DEADLINE_EXCEEDED and timeout_s is not None:
         return f"{target} did not answer within {timeout_s:g} s"
     if code is grpc.StatusCode.UNIMPLEMENTED and not answered:
@@ -92,16 +97,21 @@ def _text(code: grpc.StatusCode, text: str, target: str, timeout_s: float | None
     return text or f"the call failed with {code.name}"
 
 
-def why_not(details: str | None) -> str:
+def why_not(details: str | None, target: str) -> str:
     """What gRPC has to say of a connection that could not be made, in a few words."""
     text = " ".join((details or "").split())
     for found, meaning in _HANDSHAKES:
         if found in text:
             return meaning
+    if _HUNG_UP.search(text):
+        return "it hangs up; does it ask for TLS, or for a client's certificate? --tls…, or `tls`"
+    # A name may have several addresses, of which gRPC tells the last one's error only: say whose it is.
+    address = _LAST_ADDRESS.search(text)
+    where = "" if address is None or unquote(address[1]) == target else f" at {unquote(address[1])}"
     # gRPC's own text lists every address and repeats itself; its last part says why.
     for before_the_reason in ("last error: ", "remote host: ", "connect: "):
         text = text.rsplit(before_the_reason, 1)[-1]
-    return text.rstrip(".") or "no reason given"
+    return (text.rstrip(".") or "no reason given") + where
 
 
 def _request_id(trailing: Trailing) -> str:

@@ -22,5 +22,5 @@ def has_answered(error: grpc.RpcError) -> bool:
 
 def not_there(target: str, timeout_s: float, last: grpc.RpcError) -> TwinlensError:
     """The error where none did in time; `last` is how one more call failed that did not wait, for it says why."""
-    why = f" ({why_not(last.details())})" if last.code() is grpc.StatusCode.UNAVAILABLE else ""
+    why = f" ({why_not(last.details(), target)})" if last.code() is grpc.StatusCode.UNAVAILABLE else ""
     return TwinlensError("UNAVAILABLE", f"no server answers at {target} within {timeout_s:g} s{why}")

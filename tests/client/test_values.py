@@ -201,6 +201,20 @@ def test_a_server_that_answers_that_it_is_not_available_is_not_said_to_be_away()
     assert from_call(stopping, "host:1", 1.0).message == "the server is about to stop"
 
 
+@pytest.mark.parametrize(
+    ("last", "told"),
+    [
+        ("UNKNOWN: ipv6:%5B::1%5D:50051: Failed to connect to remote host: Connection refused", "at [::1]:50051"),
+        ("UNKNOWN: ipv4:127.0.0.1:50051: Failed to connect to remote host: Connection refused", "at 127.0.0.1:50051"),
+        ("UNAVAILABLE: ipv4:127.0.0.1:50051: Socket closed", "does it ask for TLS"),
+    ],
+)
+def test_which_address_of_a_name_did_not_answer_and_that_one_hung_up_is_told(last: str, told: str) -> None:
+    details = f"failed to connect to all addresses; last error: {last}"
+    error = from_call(failed(grpc.StatusCode.UNAVAILABLE, details), "localhost:50051", 1.0)
+    assert told in error.message
+
+
 def test_a_reason_of_a_newer_server_is_passed_on() -> None:
     known = content_pb2.ItemError(reason=content_pb2.ERROR_REASON_INVALID_IMAGE, message="m")
     assert convert.error(known) == ItemError("INVALID_IMAGE", "m")
