@@ -129,6 +129,8 @@ async def _write(context: Context, reply: object) -> None:
     try:
         async with asyncio.timeout(_STALL_S):
             await context.write(reply)
+    except grpc.aio.InternalError:  # the caller hung up while it was on its way: no fault, and nobody to tell
+        raise asyncio.CancelledError from None
     except TimeoutError:
         raise ServiceError(
             Code.DEADLINE_EXCEEDED, f"nothing of the answer was read for {_STALL_S:g} s, so it was ended"
