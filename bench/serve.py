@@ -194,7 +194,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, default=12.0, help="of one measurement")
     parser.add_argument("--warm", type=float, default=5.0, help="seconds before each")
     parser.add_argument("--photos", type=int, default=256, help="how many different ones")
-    parser.add_argument("--soak-minutes", type=float, default=1.0, help="30 for a real one")
+    parser.add_argument("--soak-minutes", type=float, default=2.0, help="30 for a real one")
     parser.add_argument("--folder", type=Path, help="where the files go meanwhile")
     parser.add_argument("--json", type=Path, help="write the figures here as well")
     parser.add_argument("--docs", action="store_true", help=f"write the tables into {PAGE.relative_to(ROOT)}")

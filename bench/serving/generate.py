@@ -22,7 +22,7 @@ ROOT = Path(__file__).resolve().parents[2]
 if str(ROOT) not in sys.path:
     sys.path.insert(0, str(ROOT))
 
-from bench.serving.figures import OK, Done, recovery_s, summary  # noqa: E402
+from bench.serving.figures import Done, recovery_s, summary  # noqa: E402
 from bench.serving.loops import Call, Phase, closed_loop, open_loop  # noqa: E402
 from bench.serving.processes import Usage, usage_of  # noqa: E402
 from bench.serving.prometheus_page import of_towers, read_counts  # noqa: E402
@@ -129,9 +129,8 @@ def _between(order: dict[str, Any], calls: list[Done], before: _Look, after: _Lo
     cpu_s = after.usage.cpu_s - before.usage.cpu_s
     found |= {"server_cpu_s": cpu_s, "generator_cpu_s": after.own_cpu_s - before.own_cpu_s}
     found |= {"rss_mib": after.usage.rss_mib, "pipeline": of_towers(before.counts, after.counts, order["tower"])}
-    answered = found["ok"] + sum(count for outcome, count in found["outcomes"].items() if outcome != OK)
-    if answered:
-        found["cpu_ms_per_call"] = cpu_s / answered * 1000
+    if found["answered"]:
+        found["cpu_ms_per_call"] = cpu_s / found["answered"] * 1000
     return found
 
 

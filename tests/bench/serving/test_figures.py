@@ -17,11 +17,19 @@ def test_percentiles_are_in_milliseconds_and_absent_where_nothing_was_answered()
     assert percentiles_ms([]) == {}
 
 
-def test_callers_who_wait_count_when_they_were_answered() -> None:
-    calls = [call(0.0, 1.5), call(1.0, 1.9), call(1.9, 2.5)]
-    found = summary(calls, 1.0, 2.0, by_due=False)
-    assert (found["ok"], found["ok_per_s"], found["outcomes"]) == (2, 2.0, {OK: 2})
-    assert found["p50_ms"] == pytest.approx(1200)
+def test_callers_who_wait_count_by_the_part_of_their_time() -> None:
+    calls = [call(0.0, 2.0), call(1.0, 1.9), call(1.9, 2.4), call(2.1, 2.2), call(1.2, 1.2, REFUSED)]
+    found = summary(calls, 1.0, 2.1, by_due=False)
+    assert found["ok_per_s"] * 1.1 == pytest.approx(1 / 2 + 1 + 2 / 5)
+    assert found["answered"] == pytest.approx(1 / 2 + 1 + 2 / 5 + 1)
+    assert found["outcomes"] == {OK: 2, REFUSED: 1}  # those who were answered within
+    assert found["p50_ms"] == pytest.approx(1450)
+
+
+@pytest.mark.parametrize("cut_s", np.linspace(0, 1, 7))
+def test_where_a_phase_cuts_between_batches_does_not_change_the_rate(cut_s: float) -> None:
+    batches = [call(start, start + 1.0) for start in range(12) for _ in range(16)]
+    assert summary(batches, 3.0 + cut_s, 7.5 + cut_s, by_due=False)["ok_per_s"] == pytest.approx(16)
 
 
 def test_waits_of_an_open_loop_begin_when_a_call_was_due_not_when_a_late_generator_sent_it() -> None:
@@ -50,6 +58,11 @@ def test_growth_is_the_slope_behind_the_warm_up() -> None:
     levelled = [(int(n), 500 + w) for n, w in zip(calls, warm, strict=True)]
     assert growth_per_thousand(levelled) == pytest.approx(0, abs=1e-6)
     assert growth_per_thousand([(int(n), 100 + n / 500) for n in calls]) == pytest.approx(2.0)
+
+
+def test_what_calls_hold_meanwhile_is_no_growth() -> None:
+    held = np.random.default_rng(0).exponential(20, 600)
+    assert abs(growth_per_thousand([(5 * i, 1000 + held[i]) for i in range(600)])) < 1
 
 
 @pytest.mark.parametrize("samples", [[], [(1, 1.0)], [(5, 1.0)] * 9])
