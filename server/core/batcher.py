@@ -153,17 +153,20 @@ class Batcher(Generic[In, Out]):
         """Stops; what waits and what runs is cancelled."""
         with self._arrived:
             self._closed = True
-            waiting = self._lanes.drain()
+            self._withdraw()
             self._arrived.notify_all()
-        for entry in (*waiting, *(entry for turn in self._turns for entry in turn.batch)):
+        for entry in (entry for turn in self._turns for entry in turn.batch):
             entry.future.cancel()
 
     def _ask(self) -> None:
         """Queues a turn for the most urgent that waits, unless one that is as urgent is queued already."""
         self._asked = False
+        if self._closed:
+            self._withdraw()
+            return
         with self._arrived:
             lane = self._lanes.most_urgent()
-            if self._closed or lane is None or any(queued <= lane for queued in self._queued):
+            if lane is None or any(queued <= lane for queued in self._queued):
                 return
             self._queued.add(lane)
         turn: _Turn[In, Out] = _Turn(lane)
@@ -172,12 +175,16 @@ class Batcher(Generic[In, Out]):
             job = self._worker.submit(lane, self._work, turn)
         except RuntimeError:  # the pool is closed, and so will this be
             self._turns.discard(turn)
-            with self._arrived:
-                waiting = self._lanes.drain()
-            for entry in waiting:
-                entry.future.cancel()
+            self._withdraw()
             return
         job.add_done_callback(lambda done: self._ended(turn, done))
+
+    def _withdraw(self) -> None:
+        """Leaves nobody waiting for a turn that will not come."""
+        with self._arrived:
+            waiting = self._lanes.drain()
+        for entry in waiting:
+            entry.future.cancel()
 
     def _take_turn(self, turn: _Turn[In, Out]) -> Sequence[Out]:
         """Forms a batch and runs it. On the worker's thread."""

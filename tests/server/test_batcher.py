@@ -205,7 +205,8 @@ async def test_a_batcher_waits_for_callers_who_are_about_to_come_back(recorder: 
     for i in (11, 12):
         await asyncio.sleep(0)  # other rounds of the loop, so that the turn begins before they come
         back.append(batcher.submit(i, Call()))
-    await asyncio.gather(*back)
+    async with asyncio.timeout(PATIENCE_S / 2):
+        await asyncio.gather(*back)
     assert recorder.batches == [[0, 1, 2], [10, 11, 12]]
     await batcher.close()
 
