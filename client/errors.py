@@ -8,7 +8,7 @@ from urllib.parse import unquote
 
 import grpc
 
-from twinlens.client.retries import Trailing, asked_wait_s
+from twinlens.client.retries import Trailing, asked_wait_s, is_not_taken
 
 _REQUEST_ID = "x-request-id"
 
@@ -77,6 +77,8 @@ def from_call(error: grpc.RpcError, target: str, timeout_s: float | None) -> Twi
     trailing = tuple(error.trailing_metadata() or ())
     request_id = _request_id(trailing)
     code = error.code()
+    if not request_id and is_not_taken(code, error.details()):
+        return TwinlensError("UNAVAILABLE", f"the server at {target} is stopping and took no more calls")
     text = _text(code, " ".join((error.details() or "").split()), target, timeout_s, answered=bool(request_id))
     asked_s = asked_wait_s(trailing)
     retry_after_s = None if asked_s is None or math.isinf(asked_s) else asked_s

@@ -128,7 +128,8 @@ def wait_s(
     if code is grpc.StatusCode.RESOURCE_EXHAUSTED:
         again = asked_s is not None or (safe and not is_of_size(details))
     else:
-        again = safe and (code is grpc.StatusCode.UNAVAILABLE or is_of_writing(code, details))
+        away = code is grpc.StatusCode.UNAVAILABLE or is_not_taken(code, details)
+        again = safe and (away or is_of_writing(code, details))
     if not again or (asked_s is not None and asked_s > _MOST_ASKED_S):
         return None
     spread = 0.5 + (random.random() if drawn is None else drawn)  # noqa: S311 - nothing is guarded by it
@@ -178,6 +179,14 @@ def _is_retry_info(name: str) -> bool:
 def is_of_size(details: str | None) -> bool:
     """Whether a message was too large, which gRPC gives the same status as overload."""
     return "larger than max" in (details or "")
+
+
+def is_not_taken(code: grpc.StatusCode, details: str | None) -> bool:
+    """Whether a call came just as the server stopped and was never begun, of which gRPC tells nothing else.
+
+    Calls that are cancelled on this side say so in other words.
+    """
+    return code is grpc.StatusCode.CANCELLED and details == "CANCELLED"
 
 
 def is_of_writing(code: grpc.StatusCode, details: str | None) -> bool:

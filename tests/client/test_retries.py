@@ -22,6 +22,7 @@ from twinlens.server.grpc_server import SERVICES
 
 AWAY = Refusal(grpc.StatusCode.UNAVAILABLE)
 FULL = Refusal(grpc.StatusCode.RESOURCE_EXHAUSTED)
+NOT_TAKEN = Refusal(grpc.StatusCode.CANCELLED, "CANCELLED")  # gRPC's own, of a call that came as the server stopped
 
 
 @pytest.fixture
@@ -31,7 +32,7 @@ def failing() -> Iterator[tuple[FailingServer, str]]:
         yield servicer, f"127.0.0.1:{port}"
 
 
-@pytest.mark.parametrize("refusal", [AWAY, FULL])
+@pytest.mark.parametrize("refusal", [AWAY, FULL, NOT_TAKEN])
 def test_a_read_is_tried_again_where_the_server_is_away_or_full(
     open_client: Callable[..., Any], failing: tuple[FailingServer, str], refusal: Refusal
 ) -> None:
@@ -93,6 +94,17 @@ def test_a_write_is_not_tried_again_where_it_may_have_done_something(
     with open_client(target) as client, pytest.raises(TwinlensError) as caught:
         client.upsert("photos", [NewItem(caption="a")])
     assert caught.value.code == refusal.status.name
+    assert servicer.calls == 1
+
+
+def test_a_write_that_came_as_the_server_stopped_says_so(
+    open_client: Callable[..., Any], failing: tuple[FailingServer, str]
+) -> None:
+    servicer, target = failing
+    servicer.refusals = [NOT_TAKEN]
+    with open_client(target) as client, pytest.raises(TwinlensError, match="is stopping") as caught:
+        client.upsert("photos", [NewItem(caption="a")])
+    assert caught.value.code == "UNAVAILABLE"
     assert servicer.calls == 1
 
 
