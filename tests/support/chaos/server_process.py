@@ -23,10 +23,11 @@ from tests.support.chaos.faulty_encoder import Fault
 from tests.support.chaos.waiting import PATIENCE_S, eventually
 
 _ROOT = Path(__file__).resolve().parents[3]
-# The canary flies often, so that health follows a fault at once; workers count as stuck soon.
-SETTINGS = {"port": 0, "grace_s": 5.0, "canary_interval_s": 0.25, "canary_timeout_s": 2.0, "stuck_s": 1.0}
-# What only a fault of ours would write; a traceback belongs to none of the faults of callers.
+# The canary flies often, so that health follows a fault at once; workers count as stuck soon, and a canary outlasts the
+# two that it may meet, as by default: it would be at every turn of a tower that hangs, otherwise.
+SETTINGS = {"port": 0, "grace_s": 5.0, "canary_interval_s": 0.25, "canary_timeout_s": 4.0, "stuck_s": 1.0}
 _LINES_TOLD = 30
+# What only a fault of ours would write; a traceback belongs to none of the faults of callers.
 _COMPLAINTS = ("Traceback", "never retrieved", "was never awaited", "Fatal Python error")
 
 
