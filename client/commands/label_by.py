@@ -118,7 +118,7 @@ def label_by(
             own = {
                 "--template": templates or None,
                 "--multi-label": multi_label or None,
-                "--min-cosine, --min-probability and --background": none_of_these,
+                "--min-cosine, --min-probability or --background": none_of_these,
             }
             _refuse(own, "is what a label set brings: `twinlens labelsets put` takes it")
             return LabelBy(label_set=label_set)
@@ -135,7 +135,7 @@ def label_by(
     if rule is not RuleName.knn:
         _refuse({"--k": k}, "is for --rule knn")
     else:
-        _refuse({"--min-cosine and --min-probability": none_of_these}, "is for --rule prototype")
+        _refuse({"--min-cosine or --min-probability": none_of_these}, "is for --rule prototype")
         _refuse({"--text-weight": text_weight}, "is for --rule prototype")
     options = {
         "collection": collection or "",
