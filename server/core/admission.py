@@ -63,19 +63,29 @@ class Admission:
         return self._items
 
     @contextmanager
-    def admit(self, items: int, size_bytes: int, *, pictures: bool = False, call: Call | None = None) -> Iterator[None]:
+    def admit(
+        self,
+        items: int,
+        size_bytes: int,
+        *,
+        pictures: bool = False,
+        fetches: bool = False,
+        call: Call | None = None,
+    ) -> Iterator[None]:
         """Holds room for a request while it is worked on.
 
         Args:
             items: How many it brings.
             size_bytes: What they take.
             pictures: Whether any of them is a picture to embed.
+            fetches: Whether any is to be fetched first. How long that takes says nothing of the towers, so such calls
+                wait as large ones do.
             call: Who asks, for the deadline.
 
         Raises:
             ServiceError: RESOURCE_EXHAUSTED when the server is full, or could not answer in time.
         """
-        large = items > self._max_batch
+        large = fetches or items > self._max_batch
         backlog = None if large else self._pictures if pictures else self._texts
         if self._items:
             self._check(items, size_bytes, backlog, call)

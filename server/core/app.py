@@ -12,7 +12,7 @@ from twinlens.server.core.admission import Admission
 from twinlens.server.core.call import Call
 from twinlens.server.core.classify import Classifier
 from twinlens.server.core.classify_by_examples import ExampleClassifier
-from twinlens.server.core.engine import Engine, Input, Outcome, Text, size_of
+from twinlens.server.core.engine import Engine, Input, Outcome, Text, any_fetched, size_of
 from twinlens.server.core.errors import invalid_argument
 from twinlens.server.core.examples import ExampleCache
 from twinlens.server.core.fetch import Fetcher
@@ -108,7 +108,8 @@ class Application:
             ServiceError: RESOURCE_EXHAUSTED when the server is full.
         """
         pictures = any(not isinstance(entry, Text) for entry in inputs)
-        with self.admission.admit(len(inputs), sum(map(size_of, inputs)), pictures=pictures, call=call):
+        size_bytes, fetches = sum(map(size_of, inputs)), any_fetched(inputs)
+        with self.admission.admit(len(inputs), size_bytes, pictures=pictures, fetches=fetches, call=call):
             return await self.engine.embed(inputs, call)
 
     async def collection(self, id: str, call: Call) -> CollectionLike:  # noqa: A002 - the id is what it is

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from twinlens.index.item import Modality
 from twinlens.server.core.admission import Admission
 from twinlens.server.core.call import Call
-from twinlens.server.core.engine import Engine, Input, Outcome, size_of
+from twinlens.server.core.engine import Engine, Input, Outcome, any_fetched, size_of
 from twinlens.server.core.errors import Code, ServiceError, invalid_argument
 from twinlens.server.core.label_scorer import LabelRoom, LabelScorer, Scores
 from twinlens.server.core.labels import (
@@ -81,7 +81,8 @@ class Classifier:
         """
         room = self._room(words, top_k)
         room.check(len(pictures))
-        with self._admission.admit(len(pictures), sum(map(size_of, pictures)), pictures=True, call=call):
+        size_bytes, fetches = sum(map(size_of, pictures)), any_fetched(pictures)
+        with self._admission.admit(len(pictures), size_bytes, pictures=True, fetches=fetches, call=call):
             scorer = await self._scorer(words, room, call)
             outcomes = await self._engine.embed(pictures, call)
         return outcomes, scorer

@@ -13,7 +13,7 @@ from twinlens.index.item import Modality
 from twinlens.server.core.admission import Admission
 from twinlens.server.core.call import Call
 from twinlens.server.core.classify import check_image_tower, check_labels, check_templates
-from twinlens.server.core.engine import Engine, Input, Outcome, size_of
+from twinlens.server.core.engine import Engine, Input, Outcome, any_fetched, size_of
 from twinlens.server.core.errors import Code, ServiceError, invalid_argument
 from twinlens.server.core.example_scoring import (
     ExampleRule,
@@ -103,7 +103,8 @@ class ExampleClassifier:
         """
         self._check(shown)
         size_bytes = sum(map(size_of, pictures)) + shown.source.size_bytes
-        with self._admission.admit(len(pictures) + shown.source.pictures, size_bytes, pictures=True, call=call):
+        items, fetches = len(pictures) + shown.source.pictures, any_fetched(pictures)
+        with self._admission.admit(items, size_bytes, pictures=True, fetches=fetches, call=call):
             scorer, examples = await self._scorer(shown, top_k, call, pictures=len(pictures))
             outcomes = await self._engine.embed(pictures, call)
         return outcomes, scorer, examples

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -69,6 +69,11 @@ def size_of(entry: Input) -> int:
             return len(url)
         case Text(text):
             return len(text)
+
+
+def any_fetched(inputs: Iterable[Input]) -> bool:
+    """Whether any of them has to be fetched first."""
+    return any(isinstance(entry, PictureAt) for entry in inputs)
 
 
 class Engine:
@@ -179,7 +184,7 @@ class Engine:
         if len(inputs) > self._max_batch and call.priority is Priority.INTERACTIVE:
             call = replace(call, priority=Priority.BULK)
         with self._counts.counted(len(inputs)) as answers:
-            if self._fetcher is not None and any(isinstance(entry, PictureAt) for entry in inputs):
+            if self._fetcher is not None and any_fetched(inputs):
                 outcomes = await embed_addressed(inputs, call, self._fetcher, self._embed)
             else:
                 outcomes = await self._embed(inputs, call)

@@ -78,7 +78,8 @@ class Searcher:
         items = sum(max(1, len(query)) for query in queries)
         size_bytes = sum(_size(part) for query in queries for part in query)
         pictures = any(isinstance(part.content, Picture | PictureAt) for query in queries for part in query)
-        with self._admission.admit(items, size_bytes, pictures=pictures, call=call):
+        fetches = any(isinstance(part.content, PictureAt) for query in queries for part in query)
+        with self._admission.admit(items, size_bytes, pictures=pictures, fetches=fetches, call=call):
             outcomes = await self._mix_all(collection, queries, call)
             refuse_if_unsupported([outcome.failure for outcome in outcomes])
             good = [i for i, outcome in enumerate(outcomes) if outcome.vector is not None]

@@ -86,6 +86,20 @@ def test_large_calls_leave_room_for_small_ones() -> None:
     assert refused(telemetry, "items") == 1
 
 
+def test_calls_that_fetch_say_nothing_of_how_long_others_wait_and_leave_room_for_them(clock: Clock) -> None:
+    telemetry = Telemetry()
+    admission = Admission(400, 2**30, telemetry=telemetry)
+    with ExitStack() as inside:
+        for _ in range(320):
+            inside.enter_context(admission.admit(1, 1, pictures=True, fetches=True))
+        clock.now_s = 1.0
+        with pytest.raises(ServiceError), admission.admit(1, 1, pictures=True, fetches=True):
+            pass
+        assert refused(telemetry, "items") == 1
+        with admission.admit(16, 1, pictures=True):
+            assert admission.items == 336
+
+
 def test_what_is_inside_is_told_to_the_metrics() -> None:
     telemetry = Telemetry()
     admission = Admission(10, 100, telemetry=telemetry)

@@ -14,6 +14,7 @@ from tests.server.running import Running, picture, run_server
 from tests.server.watched import WatchedEncoder, until
 from tests.support.fake_encoder import FakeEncoder
 from tests.support.raw_host import RawHost, answer, raw_host
+from twinlens.server.core import backlog
 from twinlens.v1 import classification_pb2, collection_pb2, content_pb2, embedding_pb2, search_pb2
 
 NOT_FETCHED = content_pb2.ERROR_REASON_NOT_FETCHED
@@ -170,6 +171,26 @@ async def test_many_addresses_are_fetched_a_few_at_a_time(data: Path) -> None:
         results = (await running).results
         assert {result.WhichOneof("outcome") for result in results} == {"embedding"}
         assert host.most <= 4
+
+
+async def test_a_host_that_hangs_keeps_out_nobody_who_sends_his_pictures(
+    data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(backlog, "_BURST_S", 0.0)
+
+    async def hanging(writer: asyncio.StreamWriter) -> None:
+        await asyncio.Event().wait()
+
+    async with fetching(data, {"/slow": hanging}) as (served, host):
+        slow = embedding_pb2.EmbedRequest(inputs=[embedding_pb2.EmbedInput(image_url=at(host, "/slow"))])
+        calls = [served.embedding.Embed(slow) for _ in range(200)]
+        await until(lambda: served.app.admission.items == len(calls))
+        assert len((await served.embed(picture("red"))).results) == 1
+        labels = classification_pb2.ClassifyRequest(images=[picture("red")], labels=["red", "blue"])
+        assert len((await served.classification.Classify(labels)).results) == 1
+        for call in calls:
+            call.cancel()
+        await until(lambda: served.app.admission.items == 0)
 
 
 async def test_a_fetched_picture_keeps_its_place_until_it_is_embedded(data: Path, answers: dict[str, Any]) -> None:
