@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
+import shutil
 from pathlib import Path
 
 import grpc
@@ -71,6 +73,24 @@ async def test_with_mutual_tls_only_certificates_of_the_authority_come_in(
         assert await answers(server.address, credentials(authority.ca, authority.sign("client")))
         assert not await answers(server.address, credentials(authority.ca))
         assert not await answers(server.address, credentials(authority.ca, stranger.sign("client")))
+
+
+async def test_renewed_authorities_of_clients_are_taken_without_a_restart_and_none_at_all_are_not(
+    data: Path, authority: Authority, tmp_path: Path
+) -> None:
+    chain, key = authority.sign("server", "127.0.0.1")
+    (tmp_path / "other").mkdir()
+    other = Authority(tmp_path / "other")
+    clients = tmp_path / "clients.pem"
+    shutil.copyfile(authority.ca, clients)
+    before, after = authority.sign("before"), other.sign("after")
+    async with secured(data, tls_cert=chain, tls_key=key, tls_client_ca=clients) as server:
+        assert await answers(server.address, credentials(authority.ca, before))
+        for renewed in (other.ca, os.devnull):
+            shutil.copyfile(renewed, clients)
+            assert await answers(server.address, credentials(authority.ca, after))
+            assert not await answers(server.address, credentials(authority.ca, before))
+            assert not await answers(server.address, credentials(authority.ca))
 
 
 async def test_tls_and_tokens_go_together(data: Path, authority: Authority, tmp_path: Path) -> None:
