@@ -55,12 +55,22 @@ _WITHOUT_UNSENT = _WithoutUnsent()
 
 
 def configure_logging(level: str, log_format: Literal["text", "json"] = "text") -> None:
-    """Sets up the root logger; called once by a command, never on import."""
+    """Sets up the loggers; called once by a command, never on import.
+
+    Args:
+        level: From which level on twinlens writes. Libraries write nothing below "info", where Pillow tells what is written
+            in a picture, and those of object storage what they send.
+        log_format: As text, or as JSON.
+    """
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_Json() if log_format == "json" else _Printable(FORMAT))
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
+    root = logging.getLogger()
+    if root.level < logging.INFO:
+        logging.getLogger("twinlens").setLevel(root.level)
+        root.setLevel(logging.INFO)
     if log_format == "json":
         logging.captureWarnings(capture=True)  # otherwise they are lines that are no JSON
     # It tells of every build of itself that it does not find, in words that look like failures.
-    logging.getLogger("faiss.loader").setLevel(max(logging.WARNING, logging.getLogger().level))
+    logging.getLogger("faiss.loader").setLevel(max(logging.WARNING, root.level))
     logging.getLogger("grpc._cython.cygrpc").addFilter(_WITHOUT_UNSENT)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import io
 import json
 import logging
 import warnings
@@ -7,6 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from PIL import Image
 
 from twinlens.server.core.call import Call, set_current_call
 from twinlens.server.logs import configure_logging
@@ -16,13 +18,14 @@ log = logging.getLogger("twinlens.somewhere")
 
 @pytest.fixture(autouse=True)
 def the_loggers_as_before() -> Iterator[None]:
-    root = logging.getLogger()
-    handlers, level = root.handlers[:], root.level
+    root, own = logging.getLogger(), logging.getLogger("twinlens")
+    handlers, level, own_level = root.handlers[:], root.level, own.level
     root.handlers = []  # the test runner's own: they would be closed
     yield
     logging.captureWarnings(capture=False)
     root.handlers = handlers
     root.setLevel(level)
+    own.setLevel(own_level)
     set_current_call(Call())
 
 
@@ -86,3 +89,14 @@ def test_callers_who_hung_up_leave_no_traceback_and_other_failures_do(capsys: py
     told = capsys.readouterr().err
     assert "ValueError: what happened" in told
     assert "ExecuteBatchError" not in told
+
+
+def test_what_is_written_in_a_picture_is_in_no_log_at_any_level(capsys: pytest.CaptureFixture[str]) -> None:
+    configure_logging("debug")
+    picture = io.BytesIO()
+    Image.new("RGB", (4, 4)).save(picture, "TIFF", description="written in it")
+    Image.open(picture).load()
+    log.debug("asked for")
+    written = capsys.readouterr().err
+    assert "written in it" not in written
+    assert "asked for" in written
