@@ -58,8 +58,8 @@ def configure_logging(level: str, log_format: Literal["text", "json"] = "text") 
     """Sets up the loggers; called once by a command, never on import.
 
     Args:
-        level: From which level on twinlens writes. Libraries write nothing below "info", where Pillow tells what is written
-            in a picture, and those of object storage what they send.
+        level: From which level on twinlens writes. Libraries write nothing below "info", where Pillow tells what is
+            written in a picture, and those of object storage what they send.
         log_format: As text, or as JSON.
     """
     handler = logging.StreamHandler(sys.stderr)
