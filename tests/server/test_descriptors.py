@@ -10,8 +10,8 @@ import pytest
 
 from tests.server.running import run_server
 from tests.server.watched import PATIENCE_S
+from tests.support.chaos.raw_http2 import raw_caller
 from tests.support.fake_encoder import FakeEncoder
-from tests.support.http2_peer import http2_peer
 from twinlens.server import grpc_server
 from twinlens.server.descriptors import most_connections
 
@@ -51,8 +51,9 @@ async def test_a_connection_too_many_is_closed_and_taken_once_there_is_room(
     monkeypatch.setattr(grpc_server, "most_connections", lambda: 2)
     async with run_server(data, FakeEncoder()) as served:
         await served.embed("ours is the first")
-        async with http2_peer(served.server.address) as second:
-            await second.read()
+        async with raw_caller(served.server.address) as second:
+            second.greet()
+            assert await second.read() is not None
             assert await closed(served.server.address)
         async with asyncio.timeout(PATIENCE_S):
             while await closed(served.server.address):
@@ -60,9 +61,6 @@ async def test_a_connection_too_many_is_closed_and_taken_once_there_is_room(
 
 
 async def closed(address: str) -> bool:
-    async with http2_peer(address) as peer:
-        try:
-            await peer.read()
-        except (asyncio.IncompleteReadError, ConnectionError):
-            return True
-        return False
+    async with raw_caller(address) as caller:
+        caller.greet()
+        return await caller.read() is None

@@ -9,7 +9,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from tests.server.running import Running, run_server
 from tests.server.watched import PATIENCE_S, WatchedEncoder
-from tests.support.http2_peer import http2_peer
+from tests.support.chaos.raw_http2 import message, raw_caller
 from twinlens.server.grpc_server import SERVICES
 
 RESPONSE = health_pb2.HealthCheckResponse
@@ -59,9 +59,10 @@ async def test_watchers_are_told_of_the_end_and_do_not_hold_it_up(data: Path) ->
 
 async def test_a_watcher_who_reads_nothing_holds_up_nobody(data: Path) -> None:
     encoder = WatchedEncoder()
-    async with run_server(data, encoder) as served, http2_peer(served.server.address) as deaf:
-        await deaf.begin_call("/grpc.health.v1.Health/Watch")
-        await deaf.send_message(b"")
+    async with run_server(data, encoder) as served, raw_caller(served.server.address) as deaf:
+        deaf.greet()
+        deaf.send(deaf.begin("/grpc.health.v1.Health/Watch"), message(b""), end=True)
+        await deaf.drain()
         stub = health_pb2_grpc.HealthStub(served.channel)
         watch = stub.Watch(health_pb2.HealthCheckRequest())
         await watch.read()

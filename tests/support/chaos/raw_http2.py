@@ -7,13 +7,14 @@ import socket
 import struct
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from enum import IntEnum
 
 from tests.support.chaos.waiting import PATIENCE_S
 
 _PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
-_END_STREAM = 0x1
-_ACK = 0x1
+END_STREAM = 0x1
+ACK = 0x1
 _END_HEADERS = 0x4
 _INITIAL_WINDOW_SIZE = 0x4
 _MOST_A_FRAME = 16_384
@@ -29,6 +30,16 @@ class Kind(IntEnum):
     SETTINGS = 4
     PING = 6
     GOAWAY = 7
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """One frame as it came in."""
+
+    kind: int
+    flags: int
+    stream: int
+    content: bytes
 
 
 def message(content: bytes, *, claimed: int | None = None, compressed: bool = False) -> bytes:
@@ -69,14 +80,18 @@ class RawCaller:
             ("te", "trailers"),
             *headers,
         )
-        self._frame(Kind.HEADERS, _END_HEADERS | (_END_STREAM if end else 0), stream, b"".join(map(_literal, sent)))
+        self._frame(Kind.HEADERS, _END_HEADERS | (END_STREAM if end else 0), stream, b"".join(map(_literal, sent)))
         return stream
 
     def send(self, stream: int, data: bytes, *, end: bool = False) -> None:
         """Sends bytes of a stream, whether or not the other side allows for them."""
         parts = [data[i : i + _MOST_A_FRAME] for i in range(0, len(data), _MOST_A_FRAME)] or [b""]
         for number, part in enumerate(parts, 1):
-            self._frame(Kind.DATA, _END_STREAM if end and number == len(parts) else 0, stream, part)
+            self._frame(Kind.DATA, END_STREAM if end and number == len(parts) else 0, stream, part)
+
+    def ping(self, content: bytes) -> None:
+        """Asks for an answer of the same eight bytes."""
+        self._frame(Kind.PING, 0, 0, content)
 
     def reset(self, stream: int) -> None:
         """Gives a call up."""
@@ -95,16 +110,12 @@ class RawCaller:
             False if the connection ended instead, which answers everything on it.
         """
         async with asyncio.timeout(PATIENCE_S):
-            while (frame := await self._read()) is not None:
-                kind, flags, number, content = frame
-                if kind == Kind.GOAWAY:
+            while (frame := await self.read()) is not None:
+                if frame.kind == Kind.GOAWAY:
                     return False
-                if kind == Kind.SETTINGS and not flags & _ACK:
-                    self._frame(Kind.SETTINGS, _ACK, 0, b"")
-                if kind == Kind.PING and not flags & _ACK:
-                    self._frame(Kind.PING, _ACK, 0, content)
-                if number == stream and (
-                    kind == Kind.RST_STREAM or (kind in {Kind.DATA, Kind.HEADERS} and flags & _END_STREAM)
+                if frame.stream == stream and (
+                    frame.kind == Kind.RST_STREAM
+                    or (frame.kind in {Kind.DATA, Kind.HEADERS} and frame.flags & END_STREAM)
                 ):
                     return True
         return False
@@ -118,13 +129,17 @@ class RawCaller:
             except ConnectionError:
                 return
 
-    async def _read(self) -> tuple[int, int, int, bytes] | None:
+    async def read(self) -> Frame | None:
+        """The next frame, None where the connection was closed; what is set and pings are acknowledged."""
         try:
             head = await self._reader.readexactly(9)
             content = await self._reader.readexactly(int.from_bytes(head[:3], "big"))
         except (asyncio.IncompleteReadError, ConnectionError):
             return None
-        return head[3], head[4], int.from_bytes(head[5:], "big") & 0x7FFFFFFF, content
+        frame = Frame(head[3], head[4], int.from_bytes(head[5:], "big") & 0x7FFFFFFF, content)
+        if frame.kind in {Kind.SETTINGS, Kind.PING} and not frame.flags & ACK:
+            self._frame(Kind(frame.kind), ACK, 0, content if frame.kind == Kind.PING else b"")
+        return frame
 
     def _frame(self, kind: Kind, flags: int, stream: int, content: bytes) -> None:
         head = len(content).to_bytes(3, "big") + bytes((kind, flags)) + stream.to_bytes(4, "big")
