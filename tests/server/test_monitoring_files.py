@@ -146,6 +146,16 @@ async def test_every_alert_names_series_that_there_are_and_says_what_it_means(se
     assert page.count("| `Twinlens") == len(rules())
 
 
+def test_a_token_over_its_rate_is_not_told_as_a_server_that_is_full() -> None:
+    page = (ROOT / "docs" / "monitoring.md").read_text(encoding="utf-8")
+    (full,) = (rule["expr"] for rule in rules() if rule["alert"] == "TwinlensFull")
+    (row,) = (line for line in page.splitlines() if line.startswith("| `twinlens_refused_calls_total`"))
+    of_fullness = row[row.index("before any work:") : row.index("(the server is full)")]
+    (selected,) = re.findall(r'twinlens_refused_calls_total\{why=~"([a-z|]+)"\}', full)
+    assert selected.split("|") == re.findall("`([a-z]+)`", of_fullness)
+    assert "ResourceExhausted" not in full
+
+
 async def test_the_page_tells_of_every_metric_and_of_no_other(series: dict[str, set[str]]) -> None:
     page = (ROOT / "docs" / "monitoring.md").read_text(encoding="utf-8")
     there = {re.sub("_(sum|count|bucket)$", "", name) for name in series} - set(OF_OTHERS)
