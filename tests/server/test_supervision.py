@@ -20,6 +20,7 @@ from twinlens.index.collection import Collection
 from twinlens.server.core.active import StartError, open_data
 from twinlens.server.core.supervision import LOOK_EVERY_S, Supervisor, patience_with
 from twinlens.server.core.telemetry import Telemetry
+from twinlens.server.health import Health
 from twinlens.server.serve import _reopener
 from twinlens.server.settings import Settings
 from twinlens.v1 import collection_pb2, search_pb2
@@ -65,6 +66,43 @@ async def test_a_stuck_tower_turns_health_red_until_it_and_its_sessions_are_repl
         assert fresh.text_batches
         assert replaced(served, "towers") == 1
         encoder.release()
+
+
+async def test_a_canary_that_flew_while_something_broke_says_nothing_of_what_is_there_now(
+    data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with run_server(data, FakeEncoder()) as served:
+        health = Health(served.app, ())
+        breaks = [True, False, False]
+
+        async def flown(*_: object) -> None:
+            if breaks.pop(0):
+                health._on_trouble()
+
+        monkeypatch.setattr("twinlens.server.health.fly", flown)
+        assert [await health.check() for _ in range(3)] == [False, False, True]
+
+
+async def test_a_canary_that_broke_something_itself_is_not_followed_by_another_at_once(
+    data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with run_server(data, FakeEncoder()) as served:
+        health, flights = Health(served.app, ()), []
+
+        async def flown(*_: object) -> None:
+            flights.append(1)
+            await asyncio.sleep(0)
+            health._on_trouble()
+            raise RuntimeError
+
+        monkeypatch.setattr("twinlens.server.health.fly", flown)
+        health._on_trouble()
+        watching = asyncio.create_task(health._watch())
+        await until(lambda: bool(flights))
+        for _ in range(100):
+            await asyncio.sleep(0)
+        assert len(flights) == 1
+        watching.cancel()
 
 
 async def test_everyone_whose_item_was_in_the_stuck_batch_is_told_at_once(data: Path) -> None:
