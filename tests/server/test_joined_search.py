@@ -10,12 +10,14 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from tests.server.watched import until
 from twinlens.index.contract import CollectionLike
 from twinlens.index.errors import InvalidArgument
 from twinlens.index.item import Hit, Item, Modality
 from twinlens.server.core.call import Call
 from twinlens.server.core.errors import Code, ServiceError
 from twinlens.server.core.joined_search import MAX_QUERIES, JoinedSearch, SearchOptions
+from twinlens.server.core.lanes import Priority
 from twinlens.server.core.pool import WorkerPool
 from twinlens.server.core.telemetry import Telemetry
 
@@ -161,6 +163,28 @@ async def test_a_search_that_everybody_left_is_told_to_end_and_the_next_one_runs
     held.go.set()
     assert (await later)[0][0].score == 2
     assert not joined._groups
+
+
+async def test_who_waits_behind_a_search_that_everybody_left_is_answered(joined: JoinedSearch) -> None:
+    held = Held()
+    gone = ask(joined, held, 1)
+    await first_runs(held)
+    later = ask(joined, held, 2)
+    await asyncio.sleep(0)
+    gone.cancel()
+    await asyncio.gather(gone, return_exceptions=True)
+    held.go.set()
+    assert (await later)[0][0].score == 2
+
+
+async def test_interactive_searches_do_not_wait_for_bulk_ones(joined: JoinedSearch) -> None:
+    held = Held()
+    bulk = ask(joined, held, 1, call=Call(priority=Priority.BULK))
+    await first_runs(held)
+    interactive = ask(joined, held, 2)
+    await until(lambda: held.batches == [[1], [2]])
+    held.go.set()
+    await asyncio.gather(bulk, interactive)
 
 
 def _item(name: str) -> Item:

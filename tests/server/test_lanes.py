@@ -47,6 +47,19 @@ def test_the_most_urgent_lane_is_told_whoever_has_the_turn() -> None:
     assert lanes.most_urgent() is Priority.INTERACTIVE
 
 
+def test_turns_in_which_no_bulk_work_waited_do_not_hasten_it() -> None:
+    lanes: Lanes[str] = Lanes()
+    for _ in range(10):
+        lanes.turn_taken(Priority.INTERACTIVE)
+    lanes.push(Priority.BULK, "bulk")
+    lanes.push(Priority.INTERACTIVE, "interactive")
+    chosen = []
+    for _ in range(5):
+        chosen.append(lanes.choose())
+        lanes.turn_taken(chosen[-1])
+    assert chosen == [*[Priority.INTERACTIVE] * 3, Priority.BULK, Priority.INTERACTIVE]
+
+
 def test_draining_takes_everything_in_order() -> None:
     lanes: Lanes[str] = Lanes()
     for entry, priority, bucket in (
