@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import grpc
 import pytest
-import pytest_asyncio
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 from tests.server.access.secured import Secured, bearer, secured, token_in
 from tests.server.running import embed_request, picture, refusal
-from tests.server.watched import until
 from twinlens.server.access.keyring import Keyring
 from twinlens.server.access.scopes import HEALTH, NEEDS
 from twinlens.server.access.token_file import remove_token
@@ -41,32 +37,10 @@ DENIED = grpc.StatusCode.PERMISSION_DENIED
 
 
 @pytest.fixture
-def tokens(tmp_path: Path) -> Path:
-    return tmp_path / "tokens.toml"
-
-
-@pytest.fixture
 def broken(tmp_path: Path) -> Path:
     path = tmp_path / "broken.toml"
     path.write_text("[[tokens")
     return path
-
-
-@pytest.fixture
-def admin(tokens: Path) -> str:
-    return token_in(tokens, "admin", "admin")
-
-
-@pytest_asyncio.fixture
-async def server(data: Path, tokens: Path, admin: str) -> AsyncIterator[Secured]:
-    async with secured(data, tokens=tokens) as running:
-        yield running
-
-
-@pytest_asyncio.fixture
-async def channel(server: Secured) -> AsyncIterator[grpc.aio.Channel]:
-    async with grpc.aio.insecure_channel(server.address) as opened:
-        yield opened
 
 
 def every_call(channel: grpc.aio.Channel) -> list[Any]:
@@ -242,27 +216,6 @@ async def test_calls_beyond_a_rate_are_refused_with_when_to_come_again(
     assert server.refused("rate") == 1
 
 
-async def test_a_stream_is_slowed_down_to_its_rate_instead_of_refused(
-    server: Secured, channel: grpc.aio.Channel, tokens: Path, admin: str
-) -> None:
-    fast = token_in(tokens, "fast", "read", rate=50)
-    slow = token_in(tokens, "slow", "read", rate=1e-3)
-    server.server.reload()
-    stream = embedding_pb2_grpc.EmbeddingServiceStub(channel).EmbedStream
-    message = embedding_pb2.EmbedStreamRequest(inputs=embed_request("red").inputs)
-    replies = [each async for each in stream(iter([message] * 60), metadata=bearer(fast))]
-    assert len(replies) == 60
-    call: Any = stream(iter([message] * 3), metadata=bearer(slow))
-    assert (await call.read()).results
-    waiting = asyncio.ensure_future(call.read())
-    embed = embedding_pb2_grpc.EmbeddingServiceStub(channel).Embed
-    for _ in range(3):  # others are served meanwhile
-        await embed(embed_request("red"), metadata=bearer(admin))
-    assert not waiting.done()
-    call.cancel()
-    await asyncio.gather(waiting, return_exceptions=True)
-
-
 async def test_a_revoked_token_is_refused_and_a_new_one_taken_without_a_restart(
     server: Secured, channel: grpc.aio.Channel, tokens: Path
 ) -> None:
@@ -273,45 +226,6 @@ async def test_a_revoked_token_is_refused_and_a_new_one_taken_without_a_restart(
     remove_token(tokens, "new")
     server.server.reload()
     assert (await refusal(get(model_pb2.GetModelRequest(), metadata=bearer(token))))[0] is UNAUTHENTICATED
-
-
-async def test_a_stream_whose_token_is_revoked_ends_with_its_next_message(
-    server: Secured, channel: grpc.aio.Channel, tokens: Path
-) -> None:
-    token = token_in(tokens, "new", "read")
-    server.server.reload()
-    call: Any = embedding_pb2_grpc.EmbeddingServiceStub(channel).EmbedStream(metadata=bearer(token))
-    message = embedding_pb2.EmbedStreamRequest(inputs=embed_request("red").inputs)
-    for _ in range(2):
-        await call.write(message)
-        assert (await call.read()).results
-    remove_token(tokens, "new")
-    server.server.reload()
-    await call.write(message)
-    assert (await refusal(call.read()))[0] is UNAUTHENTICATED
-
-
-def replace_in(path: Path, before: str, after: str) -> None:
-    path.write_text(path.read_text().replace(before, after))
-
-
-async def test_a_stream_does_not_go_on_with_a_scope_that_was_taken_away(
-    server: Secured, channel: grpc.aio.Channel, tokens: Path, admin: str
-) -> None:
-    token = token_in(tokens, "new", "write:a*")
-    server.server.reload()
-    collections = collection_pb2_grpc.CollectionServiceStub(channel)
-    create = collection_pb2.CreateCollectionRequest(collection="abc")
-    await collections.CreateCollection(create, metadata=bearer(admin))
-    call: Any = collections.UpsertItems(metadata=bearer(token))
-    message = collection_pb2.UpsertItemsRequest(collection="abc", items=[collection_pb2.NewItem(caption="red")])
-    await call.write(message)
-    await until(lambda: server.server.running_calls == 1)
-    replace_in(tokens, "write:a*", "read:a*")
-    server.server.reload()
-    await call.write(message)
-    await call.done_writing()
-    assert (await refusal(call))[0] is UNAUTHENTICATED
 
 
 async def test_health_and_reflection_are_open_as_they_are_set_to_be(data: Path, tokens: Path, admin: str) -> None:
