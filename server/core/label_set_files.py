@@ -133,6 +133,7 @@ class LabelSetFiles:
                 names = [self._write_vectors(given.id, key, each).name for key, each in vectors.items()]
                 replace_file(self._path(given.id), _as_json(made))
             except OSError as error:
+                self._held.pop(given.id, None)  # what is on disk counts, and it may have got there all the same
                 log.error("label set %s cannot be written: %s", given.id, error)  # noqa: TRY400 - a line says it all
                 raise ServiceError(
                     Code.INTERNAL, f"label set {given.id} cannot be written; the server's log says why"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 import json
 import math
 from pathlib import Path
@@ -39,6 +40,21 @@ def test_a_label_set_that_says_what_none_can_say_is_damaged(tmp_path: Path, wron
     with pytest.raises(ServiceError, match="put it again") as caught:
         LabelSetFiles(tmp_path).read("colours")
     assert caught.value.code is Code.DATA_LOSS
+
+
+def test_after_a_write_that_failed_what_is_on_disk_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    files = LabelSetFiles(tmp_path)
+    files.write(COLOURS, {})
+
+    def failing(path: Path, content: str) -> None:
+        path.write_text(content, encoding="utf-8")
+        raise OSError(errno.EIO, "the folder cannot be synced")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("twinlens.server.core.label_set_files.replace_file", failing)
+        with pytest.raises(ServiceError, match="cannot be written"):
+            files.write(LabelSet("colours", ("green",)), {})
+    assert files.read("colours") == LabelSetFiles(tmp_path).read("colours")
 
 
 def test_vectors_that_are_damaged_somewhere_are_read_as_they_were_or_not_at_all(tmp_path: Path) -> None:
