@@ -8,24 +8,24 @@ these the first so many of each label are the examples. The other half is labell
 
 from __future__ import annotations
 
-import argparse
 import json
 import random
-import tempfile
+import sys
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 from rich.box import SIMPLE
 from rich.console import Console
 from rich.table import Table
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # so that the package `bench` is found
+
+from bench.quality.photo_sets import are_there, measured_bundle, options, write_figures
 from twinlens.client import Client, Examples, NewItem
 from twinlens.server.local import local_server
-from twinlens.training.starter.build import build_starter
 
-DATA = Path(__file__).resolve().parents[2].parent / "shared" / "data"
 SETS = ("clothing10", "cifar10_tiny")
 SEED = 0
 COUNTS = (1, 2, 5, 10)
@@ -102,21 +102,11 @@ def _figure(
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
-    parser.add_argument("--bundle", type=Path, help="default: build the starter")
-    parser.add_argument("--data", type=Path, default=DATA, help="the folder of photo sets")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there")
+    parser = options(__doc__)
     arguments = parser.parse_args()
-    if not arguments.data.is_dir():
-        if arguments.data != DATA:
-            parser.error(f"no photo sets at {arguments.data}")
-        print(f"skipped: no photo sets at {DATA}; name a folder of yours with --data")
+    if not are_there(parser, arguments.data):
         return 0
-    with tempfile.TemporaryDirectory() as folder:
-        bundle = arguments.bundle
-        if bundle is None:
-            bundle = Path(folder) / "starter"
-            build_starter(bundle)
+    with measured_bundle(arguments.bundle) as bundle:
         table = Table("set", "by", "examples a label", "asked", "right", box=SIMPLE, title="Labels by examples")
         figures = []
         for figure in measure(bundle, arguments.data):
@@ -124,9 +114,7 @@ def main() -> int:
             shown = "all" if figure.shown is None else str(figure.shown)
             table.add_row(figure.name, figure.rule, shown, str(figure.asked), f"{figure.right:.3f}")
         Console().print(table)
-        if arguments.json is not None:
-            report = {"figures": [asdict(figure) for figure in figures]}
-            arguments.json.write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
+        write_figures(arguments.json, figures)
     return 0
 
 

@@ -9,11 +9,10 @@ else is measured on the other half and on the other photos.
 
 from __future__ import annotations
 
-import argparse
 import json
-import tempfile
+import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -21,11 +20,12 @@ from rich.box import SIMPLE
 from rich.console import Console
 from rich.table import Table
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # so that the package `bench` is found
+
+from bench.quality.photo_sets import are_there, measured_bundle, options, write_figures
 from twinlens.client import Classification, Client, NoneOfThese
 from twinlens.server.local import local_server
-from twinlens.training.starter.build import build_starter
 
-DATA = Path(__file__).resolve().parents[2].parent / "shared" / "data"
 OWN, OTHERS = "clothing10", "flickr8k_a"
 KEPT = 0.95
 BACKGROUND = ("a photo of a dog.", "a photo of people outdoors.", "a photo of a landscape.", "a photo of a game.")
@@ -81,21 +81,11 @@ def measure(bundle: Path, data: Path) -> Iterator[Figure]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
-    parser.add_argument("--bundle", type=Path, help="default: build the starter")
-    parser.add_argument("--data", type=Path, default=DATA, help="the folder of photo sets")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there")
+    parser = options(__doc__)
     arguments = parser.parse_args()
-    if not arguments.data.is_dir():
-        if arguments.data != DATA:
-            parser.error(f"no photo sets at {arguments.data}")
-        print(f"skipped: no photo sets at {DATA}; name a folder of yours with --data")
+    if not are_there(parser, arguments.data):
         return 0
-    with tempfile.TemporaryDirectory() as folder:
-        bundle = arguments.bundle
-        if bundle is None:
-            bundle = Path(folder) / "starter"
-            build_starter(bundle)
+    with measured_bundle(arguments.bundle) as bundle:
         table = Table("condition", "own", "keep a label", "others", "get none", box=SIMPLE, title="None of these")
         figures = []
         for figure in measure(bundle, arguments.data):
@@ -103,9 +93,7 @@ def main() -> int:
             shares = (f"{figure.kept:.3f}", str(figure.others), f"{figure.none:.3f}")
             table.add_row(figure.condition, str(figure.own), *shares)
         Console().print(table)
-        if arguments.json is not None:
-            report = {"figures": [asdict(figure) for figure in figures]}
-            arguments.json.write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
+        write_figures(arguments.json, figures)
     return 0
 
 

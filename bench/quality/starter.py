@@ -8,23 +8,23 @@ a user would. --all adds sets that are for information only.
 
 from __future__ import annotations
 
-import argparse
 import json
-import tempfile
+import sys
 import time
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 from rich.box import SIMPLE
 from rich.console import Console
 from rich.table import Table
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # so that the package `bench` is found
+
+from bench.quality.photo_sets import are_there, measured_bundle, options, write_figures
 from twinlens.client import Client, NewItem
 from twinlens.server.local import local_server
-from twinlens.training.starter.build import build_starter
 
-DATA = Path(__file__).resolve().parents[2].parent / "shared" / "data"
 # One template for all sets: the client's default.
 TEMPLATE = "a photo of a {}."
 # Retrieval sets hold captions.jsonl, label sets labels.jsonl. `goal`: least R@1 or top-1.
@@ -100,24 +100,15 @@ def _rows(path: Path) -> list[dict[str, str]]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
-    parser.add_argument("--bundle", type=Path, help="default: build the starter")
-    parser.add_argument("--data", type=Path, default=DATA, help="the folder of photo sets")
+    parser = options(__doc__)
     parser.add_argument("--all", action="store_true", help="also the sets without a goal")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there")
     arguments = parser.parse_args()
-    if not arguments.data.is_dir():
-        if arguments.data != DATA:
-            parser.error(f"no photo sets at {arguments.data}")
-        print(f"skipped: no photo sets at {DATA}; name a folder of yours with --data")
+    if not are_there(parser, arguments.data):
         return 0
-    with tempfile.TemporaryDirectory() as folder:
-        bundle, build_s = arguments.bundle, None
-        if bundle is None:
-            start = time.perf_counter()
-            bundle = Path(folder) / "starter"
-            build_starter(bundle)
-            build_s = time.perf_counter() - start
+    start = time.perf_counter()
+    with measured_bundle(arguments.bundle) as bundle:
+        build_s = None if arguments.bundle is not None else time.perf_counter() - start
+        if build_s is not None:
             print(f"built the starter in {build_s:.0f} s")
         table = Table(
             "set", "task", "photos", "@1", "@5", "@10", "goal", "s", box=SIMPLE, title="Quality through the server"
@@ -131,9 +122,7 @@ def main() -> int:
             goal = "" if figure.goal is None else f"{figure.goal:.2f} {'✓' if figure.reached else '✗'}"
             table.add_row(figure.name, figure.task, str(figure.pictures), *at, goal, f"{figure.seconds:.0f}")
         Console().print(table)
-        if arguments.json is not None:
-            report = {"build_s": build_s, "figures": [asdict(figure) for figure in figures]}
-            arguments.json.write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
+        write_figures(arguments.json, figures, build_s=build_s)
     return 0 if all(figure.reached for figure in figures) else 1
 
 
