@@ -73,3 +73,28 @@ def test_there_are_ways_to_try() -> None:
     found = {f"{way.values[0].rpartition('/')[2]} {way.values[1][-2].name}" for way in ways() if len(way.values[1]) > 1}
     assert found >= {"Embed item", "EmbedStream item", "Classify examples", "ClassifyStream examples"}
     assert {way.values[0].rpartition("/")[2] for way in ways() if way.values[2]} == {"UpsertItems", "EmbedStream"}
+
+
+async def test_small_pages_for_a_token_of_few_collections_do_not_look_at_all_others_one_by_one(
+    server: Secured, channel: grpc.aio.Channel, tokens: Path, admin: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    collections = collection_pb2_grpc.CollectionServiceStub(channel)
+    for number in range(20):
+        create = collection_pb2.CreateCollectionRequest(collection=f"dogs-{number}")
+        await collections.CreateCollection(create, metadata=bearer(admin))
+    mine = token_in(tokens, "cats", "read:zebras")
+    server.server.reload()
+    catalog, looks = server.app.catalog, 0
+    entries = catalog.entries
+
+    def counted(**options: Any) -> Any:
+        nonlocal looks
+        looks += 1
+        return entries(**options)
+
+    monkeypatch.setattr(catalog, "entries", counted)
+    listed = await collections.ListCollections(
+        collection_pb2.ListCollectionsRequest(page_size=1), metadata=bearer(mine)
+    )
+    assert not listed.collections
+    assert looks == 1
