@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,7 +23,7 @@ from twinlens.server.core.labels import (
     check_length,
 )
 from twinlens.server.core.none_of_these import NoneOfThese
-from twinlens.server.core.scoring import probabilities
+from twinlens.server.core.scoring import cosines_with, probabilities
 from twinlens.server.core.towers import no_tower
 
 MAX_LABELS = 10_000
@@ -157,16 +156,12 @@ class _Block:
         self._background = background
         self._multi_label = multi_label
 
-    @cached_property
-    def _targets_dn(self) -> NDArray[np.float64]:
-        """All there is to compare with, made in the thread that first does so: it may be tens of megabytes."""
-        rows = [self._vectors.labels] if self._background is None else [self._vectors.labels, self._background]
-        return np.concatenate(rows).T.astype(np.float64)
-
     def __call__(self, matrix: NDArray[np.float64]) -> Scores:
         count = len(self._vectors.labels)
-        together = np.clip(matrix @ self._targets_dn, -1.0, 1.0)
-        neutral = np.clip(matrix @ self._vectors.neutral.astype(np.float64), -1.0, 1.0)
+        together = cosines_with(matrix, self._vectors.labels)
+        if self._background is not None:
+            together = np.concatenate([together, cosines_with(matrix, self._background)], axis=1)
+        neutral = cosines_with(matrix, self._vectors.neutral)
         shares = probabilities(self._rule, together, multi_label=self._multi_label, neutral=neutral)
         cosines = together[:, :count]
         compete = self._background is not None and self._rule.rule == "softmax" and not self._multi_label

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +24,7 @@ from twinlens.server.core.examples import ExampleCache, ExampleSource, ExampleVe
 from twinlens.server.core.label_scorer import LabelRoom, LabelScorer, Scores
 from twinlens.server.core.labels import DEFAULT_TEMPLATE, LabelCache, directions
 from twinlens.server.core.none_of_these import NoneOfThese
+from twinlens.server.core.scoring import cosines_with
 from twinlens.server.core.towers import no_tower
 
 
@@ -175,12 +175,8 @@ class _Prototypes:
         self._targets = targets
         self._scoring = scoring
 
-    @cached_property
-    def _targets_dn(self) -> NDArray[np.float64]:
-        return self._targets.T.astype(np.float64)
-
     def __call__(self, matrix: NDArray[np.float64]) -> Scores:
-        cosines = np.clip(matrix @ self._targets_dn, -1.0, 1.0)
+        cosines = cosines_with(matrix, self._targets)
         shares = prototype_probabilities(cosines, self._scoring.temperature)
         return Scores(cosines, shares, np.argsort(-cosines, axis=1, kind="stable"))
 

@@ -10,6 +10,22 @@ from twinlens.encoders.manifest import ScoringRule
 FloatArray = NDArray[np.float64]
 
 
+def cosines_with(pictures: FloatArray, targets: NDArray[np.float32]) -> FloatArray:
+    """Cosines of unit vectors, each in [-1, 1], in double precision.
+
+    The targets are made doubles for every block of pictures: kept, these would take tens of megabytes for each stream
+    as long as it lasts.
+
+    Args:
+        pictures: Shape (n, d).
+        targets: Shape (labels, d), or (d,).
+
+    Returns:
+        Shape (n, labels), or (n,).
+    """
+    return np.clip(pictures @ targets.astype(np.float64).T, -1.0, 1.0)
+
+
 def probabilities(
     rule: ScoringRule, cosines: FloatArray, *, multi_label: bool, neutral: FloatArray | None = None
 ) -> FloatArray:
