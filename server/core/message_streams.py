@@ -28,7 +28,8 @@ class MessageStreams:
         most_at_work: What the messages in work may weigh, of all streams together. They get room in the order in which
             they came; what waits for other servers, and is small, so keeps nobody from working.
         window: Messages of one stream that are inside at a time: from their reading until the answer was taken. A
-            message is read only when there is room for it, so a caller who does not read answers is not read from.
+            message is read only when there is room for it, so a caller who does not read answers is not read from, and
+            when those before it are in work, so that a stream which waits for that holds one.
     """
 
     def __init__(self, draining: asyncio.Event, most_at_work: int, *, window: int = 4) -> None:
@@ -78,9 +79,13 @@ class MessageStreams:
         begun: asyncio.Queue[asyncio.Task[A] | None] = asyncio.Queue()
         running: set[asyncio.Task[A]] = set()
 
-        async def in_its_place(message: M) -> A:
-            async with self.place(weigh(message)):
-                return await work(message)
+        async def in_its_place(message: M, at_work: asyncio.Event) -> A:
+            try:
+                async with self.place(weigh(message)):
+                    at_work.set()
+                    return await work(message)
+            finally:
+                at_work.set()
 
         async def read() -> None:
             try:
@@ -89,12 +94,14 @@ class MessageStreams:
                     message = await self._next(messages)
                     if message is None:
                         return
-                    task = asyncio.create_task(in_its_place(message[0]))
+                    at_work = asyncio.Event()
+                    task = asyncio.create_task(in_its_place(message[0], at_work))
                     running.add(task)
                     task.add_done_callback(running.discard)
                     task.add_done_callback(_forget)
                     begun.put_nowait(task)
                     del message  # messages are large: do not hold one while waiting for the next
+                    await at_work.wait()
             finally:
                 begun.put_nowait(None)
 
