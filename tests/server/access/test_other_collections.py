@@ -59,12 +59,17 @@ async def test_a_collection_of_others_is_refused_wherever_it_is_named(
     await collection_pb2_grpc.CollectionServiceStub(channel).CreateCollection(create, metadata=bearer(admin))
     mine = token_in(tokens, "mine", f"admin:{MINE}")
     server.server.reload()
-    # On the wire a single message and a stream of one are the same.
-    call: Any = channel.stream_stream(method)
     theirs = naming(path, OTHER).SerializeToString()
-    sent = [[theirs], [naming(path, MINE).SerializeToString(), theirs]] if later else [[theirs]]
-    for messages in sent:
-        code, told = await refusal(call(iter(messages), metadata=bearer(mine)))
+    # On the wire a single message and a stream of one are the same.
+    alone: Any = channel.unary_unary(method)
+    calls = [alone(theirs, metadata=bearer(mine))]
+    if later:
+        stream: Any = channel.stream_stream(method)(metadata=bearer(mine))
+        for message in (naming(path, MINE).SerializeToString(), theirs):
+            await stream.write(message)
+        calls.append(stream)
+    for call in calls:
+        code, told = await refusal(call)
         assert code is grpc.StatusCode.PERMISSION_DENIED, told
         assert told.startswith("the token mine lacks the scope ")
 

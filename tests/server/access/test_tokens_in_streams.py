@@ -73,5 +73,4 @@ async def test_a_stream_does_not_go_on_with_a_scope_that_was_taken_away(
     replace_in(tokens, "write:a*", "read:a*")
     server.server.reload()
     await call.write(message)
-    await call.done_writing()
     assert (await refusal(call))[0] is UNAUTHENTICATED
