@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from twinlens.server.core.app import Application
 from twinlens.server.core.canary import canary_picture, fly
-from twinlens.server.core.supervision import Supervisor
+from twinlens.server.core.supervision import TIMES_USUAL, Supervisor
 from twinlens.server.services.health import HealthService
 
 log = logging.getLogger(__name__)
@@ -21,6 +21,7 @@ _RED_INTERVAL_S = 1.0
 # Canaries take a hundredth of one CPU at most, however large the model, but fly at least every few intervals.
 _PAUSE_FOR_WORK = 100.0
 _MOST_INTERVALS = 12.0
+_MOST_TIMEOUTS = 12.0
 
 
 class Health:
@@ -119,11 +120,16 @@ class Health:
         loop = asyncio.get_running_loop()
         began_s, worked_s = loop.time(), time.process_time()
         try:
-            await fly(self._app, self._picture, self._app.settings.canary_timeout_s)
+            await fly(self._app, self._picture, self._timeout_s())
         finally:
             self._took_s = loop.time() - began_s
         self._least_work_s = min(self._least_work_s, time.process_time() - worked_s)
         self._app.telemetry.canary_seconds.observe(self._took_s)
+
+    def _timeout_s(self) -> float:
+        """It may have to wait for batches, for which a slow model is not to blame; what hangs is found meanwhile."""
+        timeout_s = self._app.settings.canary_timeout_s
+        return max(timeout_s, min(TIMES_USUAL * self._app.engine.batch_s, _MOST_TIMEOUTS * timeout_s))
 
     def _on_trouble(self) -> None:
         self._troubles += 1

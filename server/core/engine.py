@@ -151,6 +151,11 @@ class Engine:
         """Its worker threads."""
         return self._towers, self._preparation.pool
 
+    @property
+    def batch_s(self) -> float:
+        """How long a full batch usually takes in the slower tower; 0 where that is not known yet."""
+        return self._max_batch * self._towers.unit_s
+
     def use(self, encoder: EncoderLike) -> None:
         """Puts another encoder of the same bundle in the place of one that does not answer any more.
 

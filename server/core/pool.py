@@ -95,6 +95,12 @@ class WorkerPool:
         with self._ready:
             return len(self._lanes)
 
+    @property
+    def unit_s(self) -> float:
+        """How long a unit of work usually takes, of the slowest kind; 0 where that is not known."""
+        with self._ready:
+            return max(self._usual_s.values(), default=0.0)
+
     def submit(self, priority: Priority, work: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> asyncio.Future[R]:
         """Queues `work(*args, **kwargs)`; await the returned future, cancel it to withdraw.
 
@@ -252,8 +258,9 @@ class WorkerPool:
         """Learns how long work takes. `late`: it was taken for stuck and was not, as the next like it is not to be."""
         if job.size is not None and (size := job.size()) > 0:
             unit_s = took_s / size
-            usual_s = self._usual_s.get(job.kind, unit_s)
-            self._usual_s[job.kind] = max(unit_s, usual_s) if late else usual_s + _NEWEST * (unit_s - usual_s)
+            with self._ready:
+                usual_s = self._usual_s.get(job.kind, unit_s)
+                self._usual_s[job.kind] = max(unit_s, usual_s) if late else usual_s + _NEWEST * (unit_s - usual_s)
 
     def _usually_s(self, job: Job) -> float:
         """How long a piece of work that runs takes as a rule; 0 where that is not known."""

@@ -15,7 +15,8 @@ log = logging.getLogger(__name__)
 LOOK_EVERY_S = 0.25
 # A look that comes so late says that the process was stopped, or got no CPU, and so did the workers.
 _PAUSE_S = 4 * LOOK_EVERY_S
-_TIMES_USUAL = 3.0
+# How many times what it usually takes work of a tower may take.
+TIMES_USUAL = 3.0
 _TIMES_BUSY = 10.0
 
 
@@ -28,7 +29,7 @@ def patience_with(pool: str, stuck_s: float) -> Patience:
     """
     match pool:
         case "towers":
-            return Patience(busy_s=stuck_s, blocked_s=stuck_s, times_usual=_TIMES_USUAL)
+            return Patience(busy_s=stuck_s, blocked_s=stuck_s, times_usual=TIMES_USUAL)
         case "io":
             return Patience(all_blocked_s=stuck_s)
         case _:

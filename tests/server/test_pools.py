@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from types import SimpleNamespace
 
 import pytest
 
@@ -25,6 +26,24 @@ async def test_bulk_work_of_a_pool_waits_for_interactive_work_but_never_starves(
     gate.let_go()
     await asyncio.gather(first, *waiting)
     assert done == ["0", "1", "2", "bulk", "3", "4", "5"]
+    await asyncio.to_thread(pool.close)
+
+
+async def test_a_pool_tells_how_long_a_unit_of_its_slowest_work_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    now_s = [0.0]
+    monkeypatch.setattr(pool_module, "time", SimpleNamespace(monotonic=lambda: now_s[0]))
+    pool = WorkerPool("test", threads=1, size_of=len)
+    assert pool.unit_s == 0.0
+
+    def slow(items: str) -> None:
+        now_s[0] += 2.0 * len(items)
+
+    def quick(items: str) -> None:
+        now_s[0] += 0.5 * len(items)
+
+    for work in (quick, slow, quick):
+        await pool.submit(NOW, work, "four")
+    assert pool.unit_s == pytest.approx(2.0)
     await asyncio.to_thread(pool.close)
 
 

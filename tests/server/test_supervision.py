@@ -18,6 +18,7 @@ from tests.support.fake_encoder import FakeEncoder
 from twinlens.encoders.tokenise import TokenisedText
 from twinlens.index.collection import Collection
 from twinlens.server.core.active import StartError, open_data
+from twinlens.server.core.pool import WorkerPool
 from twinlens.server.core.supervision import LOOK_EVERY_S, Supervisor, patience_with
 from twinlens.server.core.telemetry import Telemetry
 from twinlens.server.health import Health
@@ -103,6 +104,20 @@ async def test_a_canary_that_broke_something_itself_is_not_followed_by_another_a
             await asyncio.sleep(0)
         assert len(flights) == 1
         watching.cancel()
+
+
+async def test_a_canary_waits_for_the_batches_of_a_slow_model(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with run_server(data, FakeEncoder(), max_batch=16, canary_timeout_s=10.0) as served:
+        waited: list[float] = []
+
+        async def flown(app: object, picture: bytes, timeout_s: float) -> None:
+            waited.append(timeout_s)
+
+        monkeypatch.setattr("twinlens.server.health.fly", flown)
+        for unit_s in (0.0, 0.01, 2.0, 600.0):
+            monkeypatch.setattr(WorkerPool, "unit_s", unit_s)
+            await Health(served.app, ()).check()
+        assert waited == [10.0, 10.0, 96.0, 120.0]
 
 
 async def test_everyone_whose_item_was_in_the_stuck_batch_is_told_at_once(data: Path) -> None:
