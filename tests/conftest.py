@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,6 +28,19 @@ settings.load_profile("twinlens")
 
 # A shell that starts the tests in the background has Ctrl-C ignored, which a run then heeds; tests press it themselves.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture(autouse=True)
+def _log_as_before() -> Iterator[None]:
+    """A command that a test runs in this process sets the log up for all that come after it."""
+    loggers = [logging.getLogger(name) for name in (None, "twinlens")]
+    before = [(logger, logger.level, logger.handlers[:]) for logger in loggers]
+    yield
+    for logger, level, handlers in before:
+        logger.setLevel(level)
+        for handler in set(logger.handlers) - set(handlers):
+            if type(handler) is logging.StreamHandler:  # not those of the test runner, which come and go
+                logger.removeHandler(handler)
 
 
 @pytest.fixture(scope="session")
