@@ -80,7 +80,7 @@ class Classifier:
         """
         room = self._room(words, top_k)
         room.check(len(pictures))
-        size_bytes, fetches = sum(map(size_of, pictures)), any_fetched(pictures)
+        size_bytes, fetches = sum(map(size_of, pictures)), any_fetched(pictures) or not self._at_hand(words)
         with self._admission.admit(len(pictures), size_bytes, pictures=True, fetches=fetches, call=call):
             scorer = await self._scorer(words, room, call)
             outcomes = await self._engine.embed(pictures, call)
@@ -124,6 +124,13 @@ class Classifier:
             raise ServiceError(Code.FAILED_PRECONDITION, no_tower(self._engine.manifest, Modality.TEXT, so, instead))
         check_labels(words.labels, words.prompts)
         words.none.check()
+
+    def _at_hand(self, words: Words) -> bool:
+        """Whether nothing has to be embedded for the scorer."""
+        background = words.none.background
+        return self._labels.has(words.labels, words.prompts) and (
+            not background or self._labels.has(background, (PLACEHOLDER,))
+        )
 
     async def _scorer(self, words: Words, room: LabelRoom, call: Call) -> LabelScorer:
         vectors = await self._label_vectors(words, call)

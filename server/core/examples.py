@@ -114,17 +114,22 @@ class ExampleCache:
                 f"the examples' vectors belong to space {source.space_id[:12]}, but the model's is {space_id[:12]}; "
                 "embed the examples again",
             )
-        # The version is read first: what is made then is at least as new.
-        version = source.collection.version if source.collection is not None else ""
-        key = [space_id, source.digest, version, source.label_key, rule]
         shared = replace(call, deadline_s=None)
-        return await self._cache.get(
-            hashlib.sha256(json.dumps(key).encode()).hexdigest(), lambda: self._learn(source, rule, shared)
-        )
+        return await self._cache.get(self._key(source, rule), lambda: self._learn(source, rule, shared))
+
+    def has(self, source: ExampleSource, rule: ExampleRule) -> bool:
+        """Whether nothing has to be read or embedded for `get`."""
+        return self._key(source, rule) in self._cache
 
     async def close(self) -> None:
         """Stops what still runs."""
         await self._cache.close()
+
+    def _key(self, source: ExampleSource, rule: ExampleRule) -> str:
+        # The version is read before the examples: what is made then is at least as new.
+        version = source.collection.version if source.collection is not None else ""
+        key = [self._engine.manifest.space_id, source.digest, version, source.label_key, rule]
+        return hashlib.sha256(json.dumps(key).encode()).hexdigest()
 
     async def _learn(self, source: ExampleSource, rule: ExampleRule, call: Call) -> ExampleVectors:
         examples = await self._io.submit(call.priority, self._read, source)

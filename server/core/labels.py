@@ -88,6 +88,10 @@ class LabelCache:
         shared = replace(call, deadline_s=None)  # it goes on when this caller goes away
         return await self._cache.get(key, lambda: self._make(key, labels, templates, shared, what, kept))
 
+    def has(self, labels: Sequence[str], templates: Sequence[str]) -> bool:
+        """Whether nothing has to be embedded for `get`."""
+        return self.key(labels, templates) in self._cache
+
     def key(self, labels: Sequence[str], templates: Sequence[str]) -> str:
         """A digest of all that makes these vectors, the encoder's space first of all."""
         content = [self._engine.manifest.space_id, list(labels), list(templates)]

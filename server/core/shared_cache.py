@@ -25,6 +25,10 @@ class SharedCache(Generic[V]):
         self._kept: OrderedDict[str, V] = OrderedDict()
         self._running: dict[str, asyncio.Task[V]] = {}
 
+    def __contains__(self, key: str) -> bool:
+        """Whether the value of a key is kept: `get` returns it at once."""
+        return key in self._kept
+
     async def get(self, key: str, make: Callable[[], Coroutine[Any, Any, V]]) -> V:
         """The value of a key, kept, being made, or made now.
 
