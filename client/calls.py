@@ -121,6 +121,8 @@ def _embed(inputs: Iterable[embedding_pb2.EmbedInput | types.ItemError]) -> Plan
                     vectors[position] = outcome
                 if result.truncated:
                     truncated.append(position)
+    if model is None and vectors:  # none could be sent, and rows of NaN have a length all the same
+        model = (yield from get_model("")).info
     dimension = model.dimension if model else 0
     stacked = np.full((len(vectors), dimension), np.nan, dtype=np.float32)
     for position, row in enumerate(vectors):

@@ -103,7 +103,7 @@ class EmbedBatch:
         vectors: Unit-length vectors, float32, shape (n, d); a row of NaN where the input failed.
         errors: Position -> why that input failed.
         truncated: Positions of texts that were longer than the model's context and were cut.
-        model: The model; None only if nothing could be sent.
+        model: The model; None only for an empty batch.
     """
 
     vectors: NDArray[np.float32]

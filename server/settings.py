@@ -165,7 +165,8 @@ def load_settings(config: Path | None = None, **flags: object) -> Settings:
     except ValidationError as error:
         first = error.errors()[0]
         name = ".".join(str(part) for part in first["loc"])
-        reason = first["msg"].removeprefix("Value error, ")
+        unknown = first["type"] == "extra_forbidden"
+        reason = "there is no such setting" if unknown else first["msg"].removeprefix("Value error, ")
         raise SettingsError(f"setting {name}: {reason}" if name else reason) from None
     except ValueError as error:  # TOML that does not parse
         msg = f"settings file {config}: {error}"

@@ -60,8 +60,10 @@ def test_a_picture_that_fails_is_a_row_of_nan_and_the_others_are_not_affected(cl
 def test_a_batch_of_which_nothing_can_be_sent_fails_item_by_item(client: Any, tmp_path: Path) -> None:
     batch = client.embed_images([tmp_path / "a.png", tmp_path / "b.png"])
     assert sorted(batch.errors) == [0, 1]
-    assert batch.vectors.shape == (2, 0)
-    assert batch.model is None
+    assert batch.vectors.shape == (2, 32)
+    assert np.isnan(batch.vectors).all()
+    assert batch.model.name == "fake"
+    assert client.embed_images([]).model is None
 
 
 def test_embeds_texts_beside_pictures_of_what_they_name(client: Any) -> None:

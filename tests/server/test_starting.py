@@ -170,7 +170,8 @@ def test_a_flag_overrules_the_environment_and_that_the_file(tmp_path: Path, monk
 
 
 @pytest.mark.parametrize(
-    ("content", "named"), [("prot = 1", "prot"), ("port = 99999", "port"), ("port = [", "twinlens.toml")]
+    ("content", "named"),
+    [("prot = 1", "setting prot: there is no such setting"), ("port = 99999", "port"), ("port = [", "twinlens.toml")],
 )
 def test_a_wrong_setting_is_named_on_one_line(tmp_path: Path, content: str, named: str) -> None:
     config = tmp_path / "twinlens.toml"
