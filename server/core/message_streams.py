@@ -80,12 +80,9 @@ class MessageStreams:
         running: set[asyncio.Task[A]] = set()
 
         async def in_its_place(message: M, at_work: asyncio.Event) -> A:
-            try:
-                async with self.place(weigh(message)):
-                    at_work.set()
-                    return await work(message)
-            finally:
+            async with self.place(weigh(message)):
                 at_work.set()
+                return await work(message)
 
         async def read() -> None:
             try:
@@ -101,7 +98,7 @@ class MessageStreams:
                     task.add_done_callback(_forget)
                     begun.put_nowait(task)
                     del message  # messages are large: do not hold one while waiting for the next
-                    await at_work.wait()
+                    await at_work.wait()  # what fails before it is, ends the stream, and this
             finally:
                 begun.put_nowait(None)
 
