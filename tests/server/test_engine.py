@@ -1,12 +1,16 @@
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 
+import numpy as np
 import pytest
 import pytest_asyncio
+from numpy.typing import NDArray
 
 from tests.server.running import picture
 from tests.server.watched import WatchedEncoder
+from tests.support.fake_encoder import FakeEncoder
+from twinlens.encoders.tokenise import TokenisedText
 from twinlens.server.core.call import Call
 from twinlens.server.core.engine import Engine, Input, Picture, PictureAt, Text, size_of
 from twinlens.server.core.errors import Reason
@@ -68,6 +72,23 @@ async def test_another_encoder_of_the_same_space_takes_over(engine: Engine) -> N
     assert before[0].vector.tolist() == after[0].vector.tolist()
     with pytest.raises(ValueError, match="another space"):
         engine.use(WatchedEncoder(seed=1))
+
+
+class Overflowing(FakeEncoder):
+    """Gives no numbers for one text."""
+
+    def encode_texts(self, tokens: Sequence[TokenisedText]) -> NDArray[np.float32]:
+        vectors = super().encode_texts(tokens)
+        vectors[[text == self.prepare_text("bad") for text in tokens]] = np.nan
+        return vectors
+
+
+async def test_a_vector_that_is_none_fails_its_input_alone() -> None:
+    engine = Engine(Overflowing(), max_batch=4, max_delay_s=0.0, prepare_threads=1)
+    outcomes = await engine.embed([Text("red"), Text("bad"), Text("blue")], Call())
+    failures = [outcome.failure.reason if outcome.failure else None for outcome in outcomes]
+    assert failures == [None, Reason.INTERNAL, None]
+    await engine.close()
 
 
 def test_inputs_weigh_what_was_sent() -> None:

@@ -12,6 +12,7 @@ from twinlens.encoders.decode import DEFAULT_LIMITS
 from twinlens.server import grpc_server
 from twinlens.server.core import classify, labels
 from twinlens.server.services import classification, collection, embedding, search
+from twinlens.server.services.limits import server_limits
 from twinlens.server.settings import MIB, Settings
 from twinlens.v1 import classification_pb2, content_pb2, embedding_pb2, model_pb2, search_pb2
 
@@ -30,6 +31,10 @@ async def test_a_client_can_ask_what_a_call_may_bring(served: Running) -> None:
     assert limits.max_items_in_flight == settings.max_items_in_flight
     assert limits.max_image_bytes == min(DEFAULT_LIMITS.max_bytes, settings.max_message_bytes)
     assert limits.max_image_pixels == DEFAULT_LIMITS.max_pixels
+
+
+def test_a_picture_is_no_larger_than_the_message_that_brings_it() -> None:
+    assert server_limits(Settings(max_message_bytes=MIB)).max_image_bytes == MIB
 
 
 async def test_a_call_of_as_much_as_is_told_is_answered_and_one_more_is_refused(served: Running) -> None:
