@@ -9,6 +9,7 @@ from twinlens.server.core.label_set_files import LabelSet
 from twinlens.server.core.page import decode_token, encode_token, page_size
 from twinlens.server.services import label_messages
 from twinlens.server.services.interceptor import Context
+from twinlens.server.services.reply_making import made
 from twinlens.v1 import classification_pb2 as pb
 from twinlens.v1 import classification_pb2_grpc
 
@@ -26,8 +27,8 @@ class LabelSetMethods(classification_pb2_grpc.ClassificationServiceServicer):
         del context
         if not request.HasField("label_set"):
             raise invalid_argument("there is no label_set to keep")
-        made = await self._app.label_sets.put(label_messages.label_set(request.label_set), current_call())
-        return pb.PutLabelSetResponse(label_set=label_messages.label_set_message(made))
+        kept = await self._app.label_sets.put(label_messages.label_set(request.label_set), current_call())
+        return pb.PutLabelSetResponse(label_set=label_messages.label_set_message(kept))
 
     async def GetLabelSet(  # noqa: N802
         self, request: pb.GetLabelSetRequest, context: Context
@@ -50,11 +51,16 @@ class LabelSetMethods(classification_pb2_grpc.ClassificationServiceServicer):
             left -= label_messages.label_set_message(each).ByteSize()
             return left >= 0
 
-        page = await self._app.label_sets.page(after, size, fits, current_call())
-        return pb.ListLabelSetsResponse(
-            label_sets=[label_messages.label_set_message(each) for each in page.label_sets],
-            next_page_token=encode_token(page.next_after) if page.next_after else "",
-        )
+        call = current_call()
+        page = await self._app.label_sets.page(after, size, fits, call)
+
+        def reply() -> pb.ListLabelSetsResponse:
+            return pb.ListLabelSetsResponse(
+                label_sets=[label_messages.label_set_message(each) for each in page.label_sets],
+                next_page_token=encode_token(page.next_after) if page.next_after else "",
+            )
+
+        return await made(reply, sum(len(each.labels) for each in page.label_sets), self._app.io, call)
 
     async def DeleteLabelSet(  # noqa: N802
         self, request: pb.DeleteLabelSetRequest, context: Context
