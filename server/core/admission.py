@@ -78,8 +78,8 @@ class Admission:
             items: How many it brings.
             size_bytes: What they take.
             pictures: Whether any of them is a picture to embed.
-            fetches: Whether something is to be had first: a picture from elsewhere, the vectors of labels. How long
-                that takes says nothing of the work on these items, so such calls wait as large ones do.
+            fetches: Whether something is to be had first: a picture from elsewhere, the vectors of many labels. How
+                long that takes says nothing of the work on these items, so such calls wait as large ones do.
             call: Who asks, for the deadline.
 
         Raises:

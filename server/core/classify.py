@@ -80,7 +80,7 @@ class Classifier:
         """
         room = self._room(words, top_k)
         room.check(len(pictures))
-        size_bytes, fetches = sum(map(size_of, pictures)), any_fetched(pictures) or not self._at_hand(words)
+        size_bytes, fetches = sum(map(size_of, pictures)), any_fetched(pictures) or self._waits(words)
         with self._admission.admit(len(pictures), size_bytes, pictures=True, fetches=fetches, call=call):
             scorer = await self._scorer(words, room, call)
             outcomes = await self._engine.embed(pictures, call)
@@ -125,11 +125,11 @@ class Classifier:
         check_labels(words.labels, words.prompts)
         words.none.check()
 
-    def _at_hand(self, words: Words) -> bool:
-        """Whether nothing has to be embedded for the scorer."""
-        background = words.none.background
-        return self._labels.has(words.labels, words.prompts) and (
-            not background or self._labels.has(background, (PLACEHOLDER,))
+    def _waits(self, words: Words) -> bool:
+        """Whether the scorer has to wait for bulk work: so many prompts to embed that pictures overtake them."""
+        return any(
+            self._engine.is_bulk(len(labels) * len(templates)) and not self._labels.has(labels, templates)
+            for labels, templates in ((words.labels, words.prompts), (words.none.background, (PLACEHOLDER,)))
         )
 
     async def _scorer(self, words: Words, room: LabelRoom, call: Call) -> LabelScorer:

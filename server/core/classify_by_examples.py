@@ -104,7 +104,9 @@ class ExampleClassifier:
         self._check(shown)
         size_bytes = sum(map(size_of, pictures)) + shown.source.size_bytes
         items = len(pictures) + shown.source.pictures
-        fetches = any_fetched(pictures) or not self._examples.has(shown.source, shown.scoring.rule)
+        fetches = any_fetched(pictures) or (
+            shown.source.collection is not None and not self._examples.has(shown.source, shown.scoring.rule)
+        )
         with self._admission.admit(items, size_bytes, pictures=True, fetches=fetches, call=call):
             scorer, examples = await self._scorer(shown, top_k, call, pictures=len(pictures))
             outcomes = await self._engine.embed(pictures, call)

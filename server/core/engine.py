@@ -156,6 +156,10 @@ class Engine:
         """How long a full batch usually takes in the slower tower; 0 where that is not known yet."""
         return self._max_batch * self._towers.unit_s
 
+    def is_bulk(self, inputs: int) -> bool:
+        """Whether so many inputs of one call are bulk work, which others overtake."""
+        return inputs > self._max_batch
+
     def use(self, encoder: EncoderLike) -> None:
         """Puts another encoder of the same bundle in the place of one that does not answer any more.
 
@@ -186,7 +190,7 @@ class Engine:
         Raises:
             ServiceError: if the whole call cannot be answered (its deadline passed).
         """
-        if len(inputs) > self._max_batch and call.priority is Priority.INTERACTIVE:
+        if self.is_bulk(len(inputs)) and call.priority is Priority.INTERACTIVE:
             call = replace(call, priority=Priority.BULK)
         with self._counts.counted(len(inputs)) as answers:
             if self._fetcher is not None and any_fetched(inputs):
