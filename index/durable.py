@@ -6,6 +6,7 @@ import errno
 import os
 from collections.abc import Collection
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 
 _SYNCS_AT_ONCE = 8
@@ -33,11 +34,16 @@ def sync_all(paths: Collection[Path]) -> None:
 def replace_file(path: Path, content: str | bytes) -> None:
     """Writes a small file in one durable step: whoever reads it finds the old content or the new."""
     beside = path.with_name(f".{path.name}.new")
-    with beside.open("wb") as file:
-        file.write(content.encode() if isinstance(content, str) else content)
-        file.flush()
-        os.fsync(file.fileno())
-    beside.replace(path)
+    try:
+        with beside.open("wb") as file:
+            file.write(content.encode() if isinstance(content, str) else content)
+            file.flush()
+            os.fsync(file.fileno())
+        beside.replace(path)
+    except OSError:  # of a full disk, say: what was written is not to take more of it
+        with suppress(OSError):
+            beside.unlink()
+        raise
     sync(path.parent)
 
 
