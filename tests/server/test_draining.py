@@ -11,11 +11,14 @@ import pytest
 
 from tests.server.running import embed_request, refusal, run_server
 from tests.server.test_lifecycle import process
-from tests.server.watched import PATIENCE_S, WatchedEncoder
+from tests.server.watched import PATIENCE_S, WatchedEncoder, until
 from tests.support.fake_encoder import FakeEncoder
 from tests.support.pictures import COLOURS
 from twinlens.server import grpc_server
-from twinlens.server.serve import _started
+from twinlens.server.core.active import open_data
+from twinlens.server.last_resort import LastResort
+from twinlens.server.serve import _LAST_RESORT_S, _serve, _started
+from twinlens.server.settings import Settings
 from twinlens.v1 import collection_pb2, collection_pb2_grpc, embedding_pb2, search_pb2
 
 
@@ -107,3 +110,25 @@ def test_a_server_that_does_not_come_to_its_end_is_ended(ends: str, code: int) -
     )
     assert ran.returncode == code
     assert ("ended by force" in ran.stderr) == bool(code)
+
+
+async def test_an_end_that_may_hang_is_watched_before_it_begins(data: Path, tmp_path: Path) -> None:
+    armed: list[float] = []
+
+    class Noted(LastResort):
+        def arm(self, after_s: float) -> None:
+            armed.append(after_s)
+
+    port_file = tmp_path / "port"
+    settings = Settings(data=data, port=0, port_file=port_file, grace_s=7.0)
+    encoder, catalog = open_data(data, None, settings, FakeEncoder())
+    serving = asyncio.create_task(_serve(settings, encoder, catalog, None, Noted(), None))
+    try:
+        await until(port_file.exists)
+        assert not armed
+        signal.raise_signal(signal.SIGTERM)
+        await asyncio.wait_for(serving, PATIENCE_S)
+    finally:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().remove_signal_handler(number)
+    assert armed == [7.0 + _LAST_RESORT_S]
