@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -27,6 +28,13 @@ mount -o bind "$2" "$1/tmp/data"
 mount -o bind,ro "$3" "$1/tmp/given"
 root="$1"
 shift 3
+# What the interpreter needs may lie below /tmp itself.
+while [ "$1" != -- ]; do
+  mkdir -p "$root$1"
+  mount -o bind,ro "$1" "$root$1"
+  shift
+done
+shift
 exec chroot "$root" setpriv --reuid {USER} --regid {USER} --clear-groups --no-new-privs \
   --inh-caps=-all,+dac_read_search --ambient-caps=-all,+dac_read_search --bounding-set=-all,+dac_read_search "$@"
 """
@@ -48,8 +56,23 @@ def on_read_only_root(
     if os.geteuid() != 0 or subprocess.run(["unshare", "-m", "true"], capture_output=True, check=False).returncode:
         pytest.skip("this process may not make a mount namespace")
     os.chown(data, USER, USER)
+    checkout = Path(__file__).resolve().parents[2]
+    needed = [path for path in {checkout, Path(sys.prefix), Path(sys.base_prefix)} if path.is_relative_to("/tmp")]
     process = subprocess.Popen(
-        ["unshare", "-m", "sh", "-c", _ENTER, "sh", str(root), str(data), str(given), *command],
+        [
+            "unshare",
+            "-m",
+            "sh",
+            "-c",
+            _ENTER,
+            "sh",
+            str(root),
+            str(data),
+            str(given),
+            *map(str, needed),
+            "--",
+            *command,
+        ],
         stderr=subprocess.PIPE,
         text=True,
         env={"PATH": os.environ["PATH"], **environment},
