@@ -44,9 +44,10 @@ def living(kind: type[Exception]) -> int:
 
 
 async def test_a_picture_that_was_refused_is_let_go_at_once(served: Running, collector_at_rest: None) -> None:
+    before = living(InvalidImage)  # of tests that failed, say
     for _ in range(3):
         assert (await served.embed(b"no picture")).results[0].WhichOneof("outcome") == "error"
-    await until(lambda: living(InvalidImage) == 0)
+    await until(lambda: living(InvalidImage) <= before)
 
 
 async def test_pictures_on_which_the_encoder_failed_are_let_go(data: Path, collector_at_rest: None) -> None:
