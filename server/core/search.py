@@ -14,7 +14,7 @@ from twinlens.index.filters.parse import check_filter
 from twinlens.index.item import Hit, Modality
 from twinlens.server.core.admission import Admission
 from twinlens.server.core.call import Call
-from twinlens.server.core.engine import Engine, Input, Outcome, Picture, PictureAt, Text
+from twinlens.server.core.engine import Engine, Input, Outcome, Picture, PictureAt, Text, any_fetched, size_of
 from twinlens.server.core.errors import Code, ItemFailure, Reason, ServiceError
 from twinlens.server.core.joined_search import JoinedSearch, SearchOptions
 from twinlens.server.core.lookup import RawVector, StoredItem, item_vector, refused, unit_vector
@@ -76,9 +76,9 @@ class Searcher:
         if options.filter:  # before anything is embedded for it; not on the event loop, for it may be long
             await self._io.submit(call.priority, check_filter, options.filter)
         items = sum(max(1, len(query)) for query in queries)
-        size_bytes = sum(_size(part) for query in queries for part in query)
-        pictures = any(isinstance(part.content, Picture | PictureAt) for query in queries for part in query)
-        fetches = any(isinstance(part.content, PictureAt) for query in queries for part in query)
+        contents = [part.content for query in queries for part in query if isinstance(part.content, Input)]
+        size_bytes, fetches = sum(map(size_of, contents)), any_fetched(contents)
+        pictures = any(not isinstance(content, Text) for content in contents)
         with self._admission.admit(items, size_bytes, pictures=pictures, fetches=fetches, call=call):
             outcomes = await self._mix_all(collection, queries, call)
             refuse_if_unsupported([outcome.failure for outcome in outcomes])
@@ -116,7 +116,7 @@ class Searcher:
         for query in queries:
             row: list[int | None] = []
             for part in query[:MAX_PARTS]:
-                if isinstance(part.content, Picture | PictureAt | Text):
+                if isinstance(part.content, Input):
                     row.append(len(to_embed))
                     to_embed.append(part.content)
                 else:
@@ -167,11 +167,3 @@ def mix(outcomes: Sequence[Outcome], weights: Sequence[float]) -> Outcome:
     if norm <= _CANCELLED * sum(abs(share) for share in shares):
         return refused(Reason.INVALID_VECTOR, "the parts of the query cancel each other out; nothing is left to find")
     return Outcome(vector=(total / norm).astype(np.float32), truncated=truncated)
-
-
-def _size(part: Part) -> int:
-    if isinstance(part.content, Picture):
-        return len(part.content.data)
-    if isinstance(part.content, Text):
-        return len(part.content.text)
-    return 0
