@@ -257,8 +257,9 @@ class NoneOfThese(_message.Message):
     @_builtins.property
     def background_prompts(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Whole prompts that say what else a picture may show ("a blurred photo", "a page of text"). They compete with the
-        labels: probabilities of a softmax model are over labels and background prompts together, and a label fits only
-        where its cosine is higher than that of every background prompt. At most 256, of at most 1,024 bytes each.
+        labels: where a softmax model judges labels against each other (not with `multi_label`), probabilities are over
+        labels and background prompts together, and a label fits only where its cosine is higher than that of every
+        background prompt. At most 256, of at most 1,024 bytes each.
         """
 
     def __init__(
