@@ -71,7 +71,7 @@ class Application:
             telemetry=self.telemetry,
             reopen=reopen,
         )
-        self.operations = OperationRunner(settings.max_operations)
+        self.operations = OperationRunner(settings.max_operations, self.telemetry.refused.labels("operations"))
         self.admission = Admission(
             settings.max_items_in_flight,
             settings.max_bytes_in_flight,

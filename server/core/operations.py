@@ -8,6 +8,8 @@ from collections.abc import AsyncGenerator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar, cast
 
+from prometheus_client import Counter
+
 from twinlens.index.interruption import abandonable
 from twinlens.index.thread_priority import yield_to_searches
 from twinlens.server.core.errors import Code, ServiceError
@@ -22,10 +24,12 @@ class OperationRunner:
 
     Args:
         most: How many at a time; one more is refused rather than made to wait without a word.
+        refused: Counts those it refuses.
     """
 
-    def __init__(self, most: int) -> None:
+    def __init__(self, most: int, refused: Counter | None = None) -> None:
         self._most = most
+        self._refused = refused
         self._running = 0
 
     async def run(self, work: Callable[[], T]) -> T:
@@ -84,6 +88,8 @@ class OperationRunner:
 
     def _begin(self) -> None:
         if self._running >= self._most:
+            if self._refused is not None:
+                self._refused.inc()
             raise ServiceError(
                 Code.RESOURCE_EXHAUSTED,
                 f"the server runs {self._running} long operations already; try again when one has ended",

@@ -8,6 +8,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 _SECONDS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
 _ITEMS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 _METHOD = ("grpc_type", "grpc_service", "grpc_method")
+_WHY_REFUSED = ("items", "bytes", "wait", "calls", "operations", "token", "scope", "rate")
 
 
 class Telemetry:
@@ -39,6 +40,8 @@ class Telemetry:
             "twinlens_failed_items", "Results that failed alone, by why.", ("reason",), registry=r
         )
         self.refused = Counter("twinlens_refused_calls", "Calls refused before any work.", ("why",), registry=r)
+        for why in _WHY_REFUSED:  # a counter that begins with its first refusal has no rate for it
+            self.refused.labels(why)
         self.fetches = Counter("twinlens_fetches", "Pictures fetched by address.", ("outcome",), registry=r)
 
         self.items = Counter("twinlens_items", "Pictures and texts brought to the towers.", registry=r)

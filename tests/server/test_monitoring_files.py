@@ -156,6 +156,15 @@ def test_a_token_over_its_rate_is_not_told_as_a_server_that_is_full() -> None:
     assert "ResourceExhausted" not in full
 
 
+def test_every_reason_to_refuse_a_call_is_at_zero_before_the_first_refusal_and_on_the_page() -> None:
+    page = (ROOT / "docs" / "monitoring.md").read_text(encoding="utf-8")
+    (row,) = (line for line in page.splitlines() if line.startswith("| `twinlens_refused_calls_total`"))
+    samples = list(Scraped.of(Telemetry().registry).samples("twinlens_refused_calls_total"))
+    told = re.findall("`([a-z]+)`", row[row.index("before any work") :])
+    assert {sample.labels["why"] for sample in samples} == set(told)
+    assert {sample.value for sample in samples} == {0.0}
+
+
 async def test_the_page_tells_of_every_metric_and_of_no_other(series: dict[str, set[str]]) -> None:
     page = (ROOT / "docs" / "monitoring.md").read_text(encoding="utf-8")
     there = {re.sub("_(sum|count|bucket)$", "", name) for name in series} - set(OF_OTHERS)

@@ -11,6 +11,7 @@ import pytest
 from twinlens.index.interruption import is_abandoned
 from twinlens.server.core.errors import Code, ServiceError
 from twinlens.server.core.operations import OperationRunner
+from twinlens.server.core.telemetry import Telemetry
 
 
 async def test_a_stream_hands_out_what_the_iterator_yields_from_a_thread_of_its_own() -> None:
@@ -162,3 +163,17 @@ async def test_an_operation_that_gets_no_thread_takes_no_place(monkeypatch: pyte
         with pytest.raises(RuntimeError, match="thread"):
             await anext(runner.stream(lambda: iter([1])))
     assert await runner.run(lambda: 1) == 1
+
+
+async def test_what_is_refused_is_counted_apart_from_what_a_full_server_refuses() -> None:
+    telemetry = Telemetry()
+    runner = OperationRunner(1, telemetry.refused.labels("operations"))
+    ended = threading.Event()
+    running = asyncio.ensure_future(runner.run(ended.wait))
+    await asyncio.sleep(0)
+    for refused in (runner.run(ended.wait), anext(runner.stream(lambda: iter([1])))):
+        with pytest.raises(ServiceError, match="1 long operations already"):
+            await refused
+    ended.set()
+    await running
+    assert telemetry.registry.get_sample_value("twinlens_refused_calls_total", {"why": "operations"}) == 2
