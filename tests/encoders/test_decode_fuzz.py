@@ -42,9 +42,9 @@ def test_damage_gives_a_picture_or_a_refusal(form: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("form", FORMATS)
-@pytest.mark.parametrize("first", [1_000_000, 2_000_000])
-def test_much_damage_gives_a_picture_or_a_refusal(form: str, first: int) -> None:
-    fuzz(first, 40_000, form, timeout_s=3000)
+def test_much_damage_gives_a_picture_or_a_refusal(form: str) -> None:
+    """The same every time: further seeds are tried with the command in `tests.support.fuzz_decode`."""
+    fuzz(1_000_000, 10_000, form, timeout_s=3000)
 
 
 def test_the_files_that_fuzzing_starts_from_are_sound_and_of_every_format() -> None:
