@@ -32,6 +32,7 @@ async def embed_addressed(inputs: Sequence[Input], call: Call, fetcher: Fetcher,
     from twinlens.server.core.engine import Outcome, Picture, PictureAt  # noqa: PLC0415 - which calls this
 
     outcomes: list[Outcome | None] = [None] * len(inputs)
+    lost = fetcher.lost_time()
     here = [position for position, entry in enumerate(inputs) if not isinstance(entry, PictureAt)]
 
     async def rest() -> None:
@@ -41,7 +42,7 @@ async def embed_addressed(inputs: Sequence[Input], call: Call, fetcher: Fetcher,
     async def one(position: int, url: str) -> None:
         try:
             # Its place is kept until it is embedded: so many fetched pictures lie in memory at a time.
-            async with fetcher.held(url, call) as data:
+            async with fetcher.held(url, call, lost) as data:
                 (outcomes[position],) = await embed([Picture(data)], call)
         except NotFetched as error:
             outcomes[position] = Outcome(failure=as_item_failure(error))

@@ -15,6 +15,7 @@ from twinlens.server.core.fetching.address import Address, read_address
 from twinlens.server.core.fetching.errors import Fetched, NotFetched
 from twinlens.server.core.fetching.exchange import ask
 from twinlens.server.core.fetching.hosts import HostList
+from twinlens.server.core.fetching.lost_time import LostTime
 from twinlens.server.core.fetching.public_network import is_public
 from twinlens.server.core.lanes import Priority
 from twinlens.server.core.pool import WorkerPool
@@ -25,6 +26,8 @@ MAX_REDIRECTIONS = 5
 # A name server that does not answer holds a thread for half a minute; these hold nobody else up.
 _LOOKUP_THREADS = 4
 _MACHINES_TRIED = 4
+# Where few are fetched at a time, so many that get no answer are no sign of a dead host yet.
+_FEW = 4
 
 Lookup = Callable[[str, int], Awaitable[list[str]]]
 
@@ -60,6 +63,7 @@ class Fetcher:
         self._http = settings.fetch_http
         self._timeout_s = settings.fetch_timeout_s
         self._max_bytes = settings.fetch_max_bytes
+        self._lost_s = max(_FEW, settings.max_fetches) * settings.fetch_timeout_s
         self._count = telemetry.fetches.labels
         self._permits = permits
         self._lookup = lookup or self._look_up
@@ -75,6 +79,10 @@ class Fetcher:
 
             self._tls = tls or ssl.create_default_context()
 
+    def lost_time(self) -> LostTime:
+        """For one call: a host that lets it wait in vain takes it no longer than two pictures may."""
+        return LostTime(self._lost_s)
+
     async def fetch(self, url: str, call: Call) -> bytes:
         """The bytes of a picture.
 
@@ -85,34 +93,39 @@ class Fetcher:
             return data
 
     @asynccontextmanager
-    async def held(self, url: str, call: Call) -> AsyncIterator[bytes]:
+    async def held(self, url: str, call: Call, lost: LostTime | None = None) -> AsyncIterator[bytes]:
         """The bytes of a picture, for as long as the block lasts: so many pictures exist at a time and no more.
+
+        Args:
+            url: Its address.
+            call: Who asks.
+            lost: Of this call; None: a host is asked whatever it cost before.
 
         Raises:
             NotFetched: one line saying why there are none.
         """
         address = self._checked(url)
         async with self._room[call.priority]:
-            yield await self._within(address, call)
+            yield await self._within(address, call, lost or self.lost_time())
 
     async def close(self) -> None:
         """Lets go of the threads."""
         if self._pool is not None:
             await asyncio.to_thread(self._pool.close, 0.0)
 
-    async def _within(self, address: Address, call: Call) -> bytes:
+    async def _within(self, address: Address, call: Call, lost: LostTime) -> bytes:
         loop = asyncio.get_running_loop()
         until_s = loop.time() + self._timeout_s
         if call.deadline_s is not None:
             until_s = min(until_s, call.deadline_s)
         try:
-            async with asyncio.timeout_at(until_s):
-                data = await self._follow(address)
-        except TimeoutError:
-            self._count(Fetched.TIMEOUT.value).inc()
-            raise NotFetched(
-                f"{address.host} took longer than the {self._timeout_s:g} s that a picture may take", Fetched.TIMEOUT
-            ) from None
+            with lost.counted(address.host):
+                try:
+                    async with asyncio.timeout_at(until_s):
+                        data = await self._follow(address)
+                except TimeoutError:
+                    took = f"took longer than the {self._timeout_s:g} s that a picture may take"
+                    raise NotFetched(f"{address.host} {took}", Fetched.TIMEOUT) from None
         except NotFetched as error:
             self._count(error.outcome.value).inc()
             raise

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import gzip
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import h11
+import numpy as np
 import pytest
 
 from tests.server.fetching.fetching import CALL, Fetching, silent
 from tests.server.watched import until
 from tests.support.raw_host import answer, raw_host
+from twinlens.server.core.addressed import embed_addressed
+from twinlens.server.core.call import Call
+from twinlens.server.core.engine import Input, Outcome, PictureAt
+from twinlens.server.core.errors import Reason
 from twinlens.server.core.fetch import Fetcher
 from twinlens.server.core.fetching.errors import NotFetched
 from twinlens.server.core.telemetry import Telemetry
@@ -142,3 +147,38 @@ async def test_a_host_that_is_slow_to_look_up_is_left_too() -> None:
     fetcher = Fetcher(Settings(fetch_hosts=("a.example",), fetch_timeout_s=0.1), Telemetry(), lookup=never)
     with pytest.raises(NotFetched, match="longer than"):
         await fetcher.fetch("https://a.example/", CALL)
+
+
+async def embedded(inputs: Sequence[Input], call: Call) -> list[Outcome]:
+    return [Outcome(vector=np.ones(2, np.float32))] * len(inputs)
+
+
+async def messages(fetching: Fetching, urls: Sequence[str]) -> list[str]:
+    """Why the pictures of one call were not fetched; "" for those that were."""
+    outcomes = await embed_addressed([PictureAt(url) for url in urls], CALL, fetching.fetcher, embedded)
+    failures = [outcome.failure for outcome in outcomes]
+    assert {failure.reason for failure in failures if failure} <= {Reason.NOT_FETCHED}
+    return ["" if failure is None else failure.message for failure in failures]
+
+
+async def test_a_dead_host_costs_a_call_little_more_time_than_one_picture_and_the_others_come() -> None:
+    async with raw_host({"/slow": silent, "/good": answer(b"x")}) as host:
+        fetching = Fetching(host, max_fetches=4, fetch_timeout_s=0.5)
+        many = 100
+        urls = [fetching.url("/slow", "dead") for _ in range(many)] + [fetching.url("/good")] * 3
+        *dead, first, second, third = await messages(fetching, urls)
+        assert [first, second, third] == [""] * 3
+        assert host.paths.count("/slow") <= 8  # one round of fetches, and those that were begun before it was over
+        assert "longer than the 0.5 s" in dead[0]
+        assert dead[-1] == "dead.example.com let this call wait in vain for others of its pictures and is left alone"
+        assert fetching.count("timeout") + fetching.count("unreachable") == many
+        (again,) = await messages(fetching, [fetching.url("/good", "dead")])
+        assert again == ""  # another call asks anew
+
+
+async def test_a_host_that_fails_quickly_is_asked_for_every_picture() -> None:
+    async with raw_host({"/end": b"", "/good": answer(b"x")}) as host:
+        fetching = Fetching(host, max_fetches=4)
+        found = await messages(fetching, [fetching.url("/end"), fetching.url("/404")] * 50 + [fetching.url("/good")])
+        assert len(host.asked) == 101
+        assert found[-1] == ""
