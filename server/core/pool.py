@@ -18,6 +18,7 @@ from twinlens.server.core.forked import OwnProcess
 from twinlens.server.core.job import Job
 from twinlens.server.core.lanes import Lanes, Priority
 from twinlens.server.core.patience import Patience, Watch, thread_cpu_s
+from twinlens.server.core.usual_times import UsualTimes
 
 log = logging.getLogger(__name__)
 
@@ -27,8 +28,6 @@ R = TypeVar("R")
 # Threads cannot be ended from outside: so many stuck ones are left behind, then no more are started.
 _MOST_LEFT = 8
 _RETRY_AFTER_S = 1.0
-# How much the latest piece of work says of how long the next one takes.
-_NEWEST = 0.2
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +85,7 @@ class WorkerPool:
         self._workers: list[_Worker] = []
         self._left: list[_Worker] = []
         self._troubles: list[Trouble] = []
-        self._usual_s: dict[str, float] = {}  # of one unit of each kind of work
+        self._usual = UsualTimes()  # of one unit
         for _ in range(threads):
             self._start(None)
 
@@ -99,7 +98,7 @@ class WorkerPool:
     def unit_s(self) -> float:
         """How long a unit of work usually takes, of the slowest kind; 0 where that is not known."""
         with self._ready:
-            return max(self._usual_s.values(), default=0.0)
+            return self._usual.slowest
 
     def submit(self, priority: Priority, work: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> asyncio.Future[R]:
         """Queues `work(*args, **kwargs)`; await the returned future, cancel it to withdraw.
@@ -144,6 +143,8 @@ class WorkerPool:
             at_work = [(worker, job) for worker in self._workers if (job := worker.job) is not None]
             for worker, _ in at_work:
                 worker.watch.look(worker.begun, thread_cpu_s(worker.thread), seen_s)
+            for worker in self._left:  # they may come back, and then it counts how long they took
+                worker.watch.look(worker.begun, None, seen_s)
             for worker, job in at_work:
                 if patience.is_out(worker.watch, self._usually_s(job)):
                     self._leave(worker, "is stuck", job)
@@ -245,7 +246,7 @@ class WorkerPool:
             except Exception as error:
                 tell = partial(job.fail, error)
             else:
-                self._note(job, time.monotonic() - began_s, late=worker.left)
+                self._note(worker, job, time.monotonic() - began_s)
                 tell = partial(job.succeed, result)
         worker.job = None  # before anybody can know that it is done
         if tell is not None:
@@ -254,17 +255,17 @@ class WorkerPool:
         # stay until the collector of garbage looks at it, which may be many large pictures later.
         del job, tell
 
-    def _note(self, job: Job, took_s: float, *, late: bool) -> None:
-        """Learns how long work takes. `late`: it was taken for stuck and was not, as the next like it is not to be."""
+    def _note(self, worker: _Worker, job: Job, took_s: float) -> None:
+        """Learns how long work takes; of what was taken for stuck and was not, that the next like it is not to be."""
         if job.size is not None and (size := job.size()) > 0:
-            unit_s = took_s / size
             with self._ready:
-                usual_s = self._usual_s.get(job.kind, unit_s)
-                self._usual_s[job.kind] = max(unit_s, usual_s) if late else usual_s + _NEWEST * (unit_s - usual_s)
+                if worker.left:  # and without the time in which the process was stopped
+                    took_s = min(took_s, worker.watch.watched_s)
+                self._usual.note(job.kind, took_s / size, late=worker.left)
 
     def _usually_s(self, job: Job) -> float:
         """How long a piece of work that runs takes as a rule; 0 where that is not known."""
-        return 0.0 if job.size is None else self._usual_s.get(job.kind, 0.0) * job.size()
+        return 0.0 if job.size is None else self._usual.of(job.kind) * job.size()
 
     def _ended(self, worker: _Worker, error: BaseException) -> None:
         message = f"{worker.thread.name} ended with {type(error).__name__}; another takes its place"

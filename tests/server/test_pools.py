@@ -47,6 +47,47 @@ async def test_a_pool_tells_how_long_a_unit_of_its_slowest_work_takes(monkeypatc
     await asyncio.to_thread(pool.close)
 
 
+async def test_one_piece_of_work_during_which_the_process_was_stopped_does_not_count(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now_s = [0.0]
+    monkeypatch.setattr(pool_module, "time", SimpleNamespace(monotonic=lambda: now_s[0]))
+    pool = WorkerPool("test", threads=1, size_of=lambda items, _: len(items))
+
+    def work(_: str, took_s: float) -> None:
+        now_s[0] += took_s
+
+    for took_s in (7200.0, 2.0, 2.0, 2.0, 3600.0, 2.0, 3600.0):
+        await pool.submit(NOW, work, "four", took_s)
+    assert pool.unit_s == 0.5
+    for _ in range(5):  # they do take longer now
+        await pool.submit(NOW, work, "four", 8.0)
+    assert pool.unit_s == 2.0
+    await asyncio.to_thread(pool.close)
+
+
+async def test_work_that_comes_back_late_counts_as_long_as_it_was_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    now_s = [0.0]
+    monkeypatch.setattr(pool_module, "time", SimpleNamespace(monotonic=lambda: now_s[0]))
+    pool, gate = WorkerPool("test", threads=1, size_of=lambda _: 1), Gate()
+    threads: list[threading.Thread] = []
+
+    def work(gate: Gate) -> int:
+        threads.append(threading.current_thread())
+        return gate()
+
+    stuck = pool.submit(NOW, work, gate)
+    await gate.entered()
+    look_twice(pool, AT_ONCE, 5.0)
+    await failure(stuck)
+    pool.look(AT_ONCE, 2.0)
+    now_s[0] += 3600.0  # nobody looked: the process was stopped
+    gate.let_go()
+    await until(lambda: not threads[0].is_alive())
+    assert pool.unit_s == 7.0
+    await asyncio.to_thread(pool.close)
+
+
 async def test_closing_a_pool_withdraws_what_has_not_begun_and_waits_for_what_has() -> None:
     pool, gate = WorkerPool("test", threads=1), Gate()
     running = pool.submit(NOW, gate)
