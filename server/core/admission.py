@@ -6,12 +6,16 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from twinlens.server.core.backlog import Backlog
+from twinlens.server.core.backlog import Backlog, retry_after_s
 from twinlens.server.core.call import Call
 from twinlens.server.core.errors import Code, ServiceError
+from twinlens.server.core.outflow import Outflow
 from twinlens.server.core.telemetry import Telemetry
 
+# For small calls, of which some leave all the time.
 _RETRY_AFTER_S = 0.25
+# Large ones leave seldom.
+_MEMORY_S = 30.0
 # Calls of one item that make so many full batches are let in whatever they wait: one runs, one is ready, the others are
 # being prepared, read or answered.
 _BATCHES_INSIDE = 5
@@ -51,6 +55,7 @@ class Admission:
         self._texts = Backlog(floor, max_wait_s)
         self._items = 0
         self._large = 0
+        self._large_out = Outflow(_MEMORY_S)
         self._bytes = 0
         self._refused = (telemetry or Telemetry()).refused
         if telemetry is not None:
@@ -91,8 +96,10 @@ class Admission:
             self._check(items, size_bytes, backlog, call)
         if backlog is not None:
             backlog.enter(items, time.monotonic())
+        else:
+            self._large_out.advance(time.monotonic(), busy=self._large > 0)
+            self._large += items
         self._items += items
-        self._large += items if large else 0
         self._bytes += size_bytes
         served = False
         try:
@@ -100,25 +107,39 @@ class Admission:
             served = True
         finally:
             self._items -= items
-            self._large -= items if large else 0
             self._bytes -= size_bytes
             if backlog is not None:
                 backlog.leave(items, time.monotonic(), served=served)
+            else:
+                self._large_out.advance(time.monotonic(), busy=True)
+                self._large_out.came_out(items)
+                self._large -= items
 
     def _check(self, items: int, size_bytes: int, backlog: Backlog | None, call: Call | None) -> None:
-        if self._items + items > self._max_items:
-            raise self._refusal("items", _RETRY_AFTER_S)
-        if self._bytes + size_bytes > self._max_bytes:
-            raise self._refusal("bytes", _RETRY_AFTER_S)
+        over = self._items + items - self._max_items
+        over_bytes = self._bytes + size_bytes - self._max_bytes
         if backlog is None:
-            if self._large and self._large + items > self._max_large:
-                raise self._refusal("items", _RETRY_AFTER_S)
+            if self._large:
+                over = max(over, self._large + items - self._max_large)
+            if over > 0:
+                raise self._refusal("items", self._until_out(over))
+            if over_bytes > 0:  # as many items as hold so much
+                raise self._refusal("bytes", self._until_out(self._large * over_bytes / max(1, self._bytes)))
             return
+        if over > 0:
+            raise self._refusal("items", _RETRY_AFTER_S)
+        if over_bytes > 0:
+            raise self._refusal("bytes", _RETRY_AFTER_S)
         now_s = time.monotonic()
         left_s = None if call is None or call.deadline_s is None else call.deadline_s - now_s
-        retry_after_s = backlog.refusal(items, now_s, left_s)
-        if retry_after_s is not None:
-            raise self._refusal("wait", retry_after_s)
+        hint_s = backlog.refusal(items, now_s, left_s)
+        if hint_s is not None:
+            raise self._refusal("wait", hint_s)
+
+    def _until_out(self, items: float) -> float:
+        """How long until so many items of large calls will have come out."""
+        self._large_out.advance(time.monotonic(), busy=self._large > 0)
+        return retry_after_s(self._large_out.wait_s(min(items, self._large)))
 
     def _refusal(self, why: str, retry_after_s: float) -> ServiceError:
         self._refused.labels(why).inc()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+from twinlens.server.core.outflow import Outflow
 
 # For so long after the backlog formed it may be a burst, which goes by itself; CoDel's interval.
 _BURST_S = 0.1
@@ -34,10 +34,7 @@ class Backlog:
         self._floor_items = _ITEMS_A_CALL * floor
         self._max_wait_s = max_wait_s
         self._since_s: float | None = None
-        self._seen_s = 0.0
-        # Of the last moments in which there was a backlog, older ones weighing less: items that came out, and seconds.
-        self._out = 0.0
-        self._busy_s = 0.0
+        self._outflow = Outflow(_MEMORY_S)
 
     def refusal(self, items: int, now_s: float, left_s: float | None = None) -> float | None:
         """When a call should try again, in seconds; None: come in.
@@ -51,15 +48,14 @@ class Backlog:
         if self._since_s is None or now_s - self._since_s < _BURST_S or not self._calls:
             return None
         ahead = self._items + items
-        rate = self._out / self._busy_s if self._busy_s else 0.0
-        in_time = left_s is None or self._busy_s < _TRUSTED_S or ahead <= rate * left_s
+        rate = self._outflow.per_s
+        in_time = left_s is None or self._outflow.busy_s < _TRUSTED_S or ahead <= rate * left_s
         few = self._calls < self._floor and ahead <= self._floor_items
         soon = rate * self._max_wait_s
         if in_time and (few or ahead <= soon):
             return None
         most = soon if left_s is None else min(soon, rate * left_s)
-        low, high = _RETRY_S
-        return min(high, max(low, (ahead - most) / rate if rate else high))
+        return retry_after_s((ahead - most) / rate if rate else None)
 
     def enter(self, items: int, now_s: float) -> None:
         """Lets a call in."""
@@ -77,14 +73,15 @@ class Backlog:
         if self._since_s is None:
             return
         if served:
-            self._out += items
+            self._outflow.came_out(items)
         if 2 * self._calls < self._floor and 2 * self._items < self._floor_items:
             self._since_s = None
 
     def _advance(self, now_s: float) -> None:
-        """Ages what was counted; time without a backlog says nothing of how fast work can be."""
-        if self._since_s is not None:
-            kept = math.exp(-(now_s - self._seen_s) / _MEMORY_S)
-            self._out *= kept
-            self._busy_s = self._busy_s * kept + _MEMORY_S * (1.0 - kept)
-        self._seen_s = now_s
+        self._outflow.advance(now_s, busy=self._since_s is not None)
+
+
+def retry_after_s(wait_s: float | None) -> float:
+    """When to try again where room is expected after so long; None: nobody knows."""
+    low, high = _RETRY_S
+    return high if wait_s is None else min(high, max(low, wait_s))

@@ -86,6 +86,43 @@ def test_large_calls_leave_room_for_small_ones() -> None:
     assert refused(telemetry, "items") == 1
 
 
+def hint(admission: Admission, items: int, size_bytes: int = 1, *, fetches: bool = False) -> float:
+    with pytest.raises(ServiceError) as caught, admission.admit(items, size_bytes, fetches=fetches):
+        pass
+    assert caught.value.retry_after_s is not None
+    return caught.value.retry_after_s
+
+
+@pytest.mark.parametrize(("every_s", "told_s"), [(2.0, 232 / 200), (20.0, 5.0), (0.001, 0.05)])
+def test_a_large_call_is_told_when_those_inside_will_have_left_room_for_it(
+    clock: Clock, every_s: float, told_s: float
+) -> None:
+    admission = Admission(2048, 1000)
+    with ExitStack() as inside:
+        calls = [inside.enter_context(ExitStack()) for _ in range(4)]
+        for call in calls:
+            call.enter_context(admission.admit(400, 200))
+        for i in range(100):
+            clock.now_s += every_s
+            calls[i % 4].close()
+            calls[i % 4].enter_context(admission.admit(400, 200))
+        assert hint(admission, 600) == pytest.approx(told_s, rel=0.1)
+        assert hint(admission, 600, fetches=True) == hint(admission, 600)
+        # 100 bytes too many, as the items of a quarter of a call hold them.
+        assert hint(admission, 20, 300) == pytest.approx(min(5.0, max(0.05, every_s / 2)), rel=0.1)
+        assert hint(admission, 1, 300) == 0.25  # a small call, for which there is room as soon as any of them leaves
+
+
+def test_before_anything_large_came_out_it_may_take_as_long_again(clock: Clock) -> None:
+    admission = Admission(2048, 1000)
+    with admission.admit(1500, 1):
+        assert hint(admission, 600) == 0.05
+        clock.now_s = 1.0
+        assert hint(admission, 600) == pytest.approx(1.0, rel=0.1)
+        clock.now_s = 60.0
+        assert hint(admission, 600) == 5.0
+
+
 def test_calls_that_fetch_say_nothing_of_how_long_others_wait_and_leave_room_for_them(clock: Clock) -> None:
     telemetry = Telemetry()
     admission = Admission(400, 2**30, telemetry=telemetry)
