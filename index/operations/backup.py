@@ -50,7 +50,7 @@ def back_up(state: CollectionState, collection_id: str, to: str, *, backup: str 
     created_s = time.time()
     backup_id = check_backup_id(backup) if backup else _free_id(place, collection_id, created_s)
     folder = f"{BACKUPS}/{backup_id}"
-    with _alone(place.root, backup_id):
+    with alone(place.root, backup_id):
         if place.read(f"{folder}/{MANIFEST_FILE}") is not None:
             raise BackupExists(f"there is a backup {backup_id} already")
         place.remove_folder(folder)  # what an interrupted one left
@@ -246,11 +246,15 @@ def _free_id(place: BackupPlace, collection_id: str, now_s: float) -> str:
 
 
 @contextmanager
-def _alone(root: str, backup_id: str) -> Iterator[None]:
-    """Keeps two threads from writing one backup."""
+def alone(root: str, backup_id: str) -> Iterator[None]:
+    """Keeps two threads from writing or deleting one backup.
+
+    Raises:
+        BackupExists: another one does.
+    """
     with _writing_lock:
         if (root, backup_id) in _writing:
-            raise BackupExists(f"backup {backup_id} is being written by another call")
+            raise BackupExists(f"backup {backup_id} is being written or deleted by another call")
         _writing.add((root, backup_id))
     try:
         yield

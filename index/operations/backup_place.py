@@ -66,6 +66,10 @@ class BackupPlace:
         """The names of the folders in a folder, in order; none where it is not there."""
         return [name for name, entry in self._entries(path).items() if entry["type"] == "directory"]
 
+    def names(self, path: str) -> list[str]:
+        """The names of all that is in a folder, in order; none where it is not there."""
+        return list(self._entries(path))
+
     def sizes(self, path: str) -> Mapping[str, int]:
         """The sizes of the files in a folder by their names; none where it is not there."""
         return {name: int(entry["size"]) for name, entry in self._entries(path).items() if entry["type"] == "file"}
@@ -145,6 +149,12 @@ class BackupPlace:
             else:
                 for name in self.sizes(path):
                     self._fs.rm_file(self._at(f"{path}/{name}"))
+
+    def remove_empty_folder(self, path: str) -> None:
+        """Removes a folder if it is there and nothing is in it; on an object store it was gone with what was in it."""
+        if self.local is not None:
+            with suppress(OSError):
+                (self.local / path).rmdir()
 
     @contextmanager
     def clear_errors(self, what: str) -> Iterator[None]:
