@@ -124,6 +124,15 @@ class AsyncCollectionOperations(ABC):
         """
         return [each async for each in self._pages(lambda token: operation_calls.list_backups(collection, token))]
 
+    async def delete_backup(self, backup: str) -> None:
+        """Deletes a backup; see `Client.delete_backup`.
+
+        Example:
+            >>> made = await client.backup_collection("photos", "photos-before-cleaning")
+            >>> await client.delete_backup("photos-before-cleaning")
+        """
+        await self._run(operation_calls.delete_backup(backup))
+
     def find_duplicates(
         self,
         collection: str,

@@ -159,6 +159,20 @@ class CollectionOperations(ABC):
         """
         return list(self._pages(lambda token: operation_calls.list_backups(collection, token)))
 
+    def delete_backup(self, backup: str) -> None:
+        """Deletes a backup, complete or damaged; pictures stay where backups are kept, since others may share them.
+
+        Raises:
+            TwinlensError: NOT_FOUND if there is none of that id, FAILED_PRECONDITION if anything else is in its folder.
+
+        Example:
+            >>> made = client.backup_collection("photos", "photos-before-cleaning")
+            >>> client.delete_backup("photos-before-cleaning")
+            >>> client.list_backups()
+            []
+        """
+        self._run(operation_calls.delete_backup(backup))
+
     def find_duplicates(
         self,
         collection: str,

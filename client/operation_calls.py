@@ -63,6 +63,11 @@ def list_backups(collection: str, page_token: str) -> Plan[tuple[list[Backup], s
     return [convert_collection.backup(each) for each in response.backups], response.next_page_token
 
 
+def delete_backup(backup: str) -> Plan[None]:
+    """Deletes a backup."""
+    yield _call("DeleteBackup", pb.DeleteBackupRequest(backup=check_text(backup, "the backup's id")))
+
+
 def find_duplicates(collection: str, modality: str, threshold: float) -> Stream:
     """Finds groups of near-duplicates."""
     request = pb.FindDuplicatesRequest(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -12,7 +13,9 @@ from twinlens.client.collection_tables import backup_table, size_of
 from twinlens.client.commands.options import AsJson, Bundle, Local, Name, Server
 from twinlens.client.commands.output import count_of, print_json, print_table
 from twinlens.client.connect import connect
+from twinlens.client.errors import TwinlensError
 from twinlens.client.progress import print_line, stderr_console, step_progress
+from twinlens.printable import printable
 
 _PLACE = (
     "a folder or an address on object storage (s3://…). Goes with --local; a server has its own (TWINLENS_BACKUPS)."
@@ -83,15 +86,32 @@ def restore(
 
 def backups(
     name: Annotated[str, typer.Argument(metavar="[NAME]", help="Only those of this collection.")] = "",
+    delete: Annotated[
+        list[str] | None, typer.Option("--delete", metavar="BACKUP", help="Delete this one; may be repeated.")
+    ] = None,
+    yes: Annotated[
+        bool, typer.Option("--yes", "-y", help="Do not ask about --delete; needed where there is no terminal.")
+    ] = False,
     from_: From = None,
     server: Server = None,
     local: Local = None,
     bundle: Bundle = None,
     as_json: AsJson = False,
 ) -> None:
-    """List the complete backups there are."""
+    """List the complete backups there are, and delete old ones.
+
+    Pictures of a deleted one stay, since other backups at that place may share them.
+    """
     _check_place(local, from_, "--from")
+    if delete and not yes:
+        named = count_of(len(delete), "backup", "backups")
+        if not sys.stdin.isatty():
+            raise typer.BadParameter(f"say --yes to delete {named}")
+        if not typer.confirm(f"Delete {named} ({printable(', '.join(delete))})?", err=True):
+            raise TwinlensError("CANCELLED", "nothing was deleted")
     with connect(server, local, bundle, backups=from_) as client:
+        for backup_id in delete or []:
+            client.delete_backup(backup_id)
         found = client.list_backups(collection=name)
     if as_json:
         print_json({"backups": found})

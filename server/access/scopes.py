@@ -53,6 +53,7 @@ _NEEDS: Mapping[str, Mapping[str, Need]] = {
         # A backup may be of a collection that the request does not name.
         "RestoreCollection": Need(Scope.ADMIN, everywhere=True),
         "ListBackups": Need(Scope.ADMIN, everywhere=True),
+        "DeleteBackup": Need(Scope.ADMIN, everywhere=True),
         "FindDuplicates": _READ,
         "ExportItems": _READ,
         "DropGeneration": _ADMIN,

@@ -10,6 +10,7 @@ from typing import TypeVar
 from twinlens.index.contract import CollectionLike
 from twinlens.index.item import Modality
 from twinlens.index.operations.backup import list_backups
+from twinlens.index.operations.backup_deletion import delete_backup
 from twinlens.index.operations.backup_place import BackupPlace
 from twinlens.index.operations.export import Export, ExportPage
 from twinlens.index.operations.restore import find_backup
@@ -131,6 +132,15 @@ class CollectionOperationsService(collection_operations_pb2_grpc.CollectionOpera
             )
 
         return await self._app.operations.run(read)  # the place may be far away
+
+    async def DeleteBackup(  # noqa: N802
+        self, request: pb.DeleteBackupRequest, context: Context
+    ) -> pb.DeleteBackupResponse:
+        """Deletes a backup."""
+        del context
+        root = self._backups()
+        await self._app.operations.run(lambda: delete_backup(root, request.backup))
+        return pb.DeleteBackupResponse()
 
     async def FindDuplicates(  # noqa: N802
         self, request: pb.FindDuplicatesRequest, context: Context

@@ -167,6 +167,13 @@ def test_a_folder_is_backed_up_damaged_checked_and_restored(
     copy = run("collections", "restore", "first", "copy", "--from", place, "--json", *local)
     assert (copy.json["id"], copy.json["item_count"]) == ("copy", 4)
 
+    unasked = run("collections", "backups", "--delete", "first", "--from", place, *local)
+    assert (unasked.code, "say --yes to delete 1 backup" in unasked.err) == (2, True)
+    left = run("collections", "backups", "--delete", "first", "--yes", "--json", "--from", place, *local)
+    assert (left.code, [each["id"] for each in left.json["backups"]]) == (0, [named.json["id"]])
+    again = run("collections", "backups", "--delete", "first", "-y", "--from", place, *local)
+    assert (again.code, "no complete backup first" in again.err) == (1, True)
+
 
 def test_a_damaged_collection_can_be_deleted(
     run: Callable[..., Ran], local: tuple[object, ...], tmp_path: Path

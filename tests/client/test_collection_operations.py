@@ -188,6 +188,7 @@ def test_a_server_without_a_place_for_backups_says_what_to_set(client: Any, fill
         ("backup_collection", [filled]),
         ("restore_collection", ["some-backup"]),
         ("list_backups", []),
+        ("delete_backup", ["some-backup"]),
     ):
         with pytest.raises(TwinlensError, match="TWINLENS_BACKUPS") as refused:
             getattr(client, method)(*arguments)

@@ -96,6 +96,26 @@ async def test_backups_are_listed_by_page_and_collection(kept: Running) -> None:
     assert list(none.backups) == []
 
 
+async def test_a_backup_is_deleted_and_what_is_none_is_not_found(kept: Running, tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        await back_up(kept, name)
+    (tmp_path / "backups" / "backups" / "mine").mkdir()
+    await kept.operations.DeleteBackup(pb.DeleteBackupRequest(backup="one"))
+    left = await kept.operations.ListBackups(pb.ListBackupsRequest())
+    assert [backup.id for backup in left.backups] == ["two"]
+    for backup in ("one", "mine"):
+        call = kept.operations.DeleteBackup(pb.DeleteBackupRequest(backup=backup))
+        assert await refusal(call) == (grpc.StatusCode.NOT_FOUND, f"there is no complete backup {backup}")
+    for backup in ("", "..", "../photos"):
+        call = kept.operations.DeleteBackup(pb.DeleteBackupRequest(backup=backup))
+        assert (await refusal(call))[0] is grpc.StatusCode.INVALID_ARGUMENT
+    (tmp_path / "backups" / "backups" / "two" / "mine").write_text("a letter")
+    code, message = await refusal(kept.operations.DeleteBackup(pb.DeleteBackupRequest(backup="two")))
+    assert code is grpc.StatusCode.FAILED_PRECONDITION
+    assert str(tmp_path) not in message
+    assert (await restore(kept, "two", collection="copy")).item_count > 0
+
+
 async def test_what_is_there_is_neither_overwritten_nor_replaced_unasked(kept: Running) -> None:
     await back_up(kept, "one")
     again = kept.operations.BackupCollection(pb.BackupCollectionRequest(collection="photos", backup="one"))
@@ -156,6 +176,7 @@ async def test_a_place_for_backups_that_cannot_be_used_is_told_of_without_a_word
         for call in (
             lambda: served.operations.BackupCollection(pb.BackupCollectionRequest(collection="photos")),
             lambda: served.operations.ListBackups(pb.ListBackupsRequest()),
+            lambda: served.operations.DeleteBackup(pb.DeleteBackupRequest(backup="one")),
         ):
             code, message = await refusal(call())
             assert code is grpc.StatusCode.INTERNAL

@@ -416,6 +416,45 @@ class ListBackupsResponse(_message.Message):
 Global___ListBackupsResponse: _TypeAlias = ListBackupsResponse  # noqa: Y015
 
 @_typing.final
+class DeleteBackupRequest(_message.Message):
+    """Asks to delete a backup."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    BACKUP_FIELD_NUMBER: _builtins.int
+    backup: _builtins.str
+    """The backup's id."""
+    def __init__(
+        self,
+        *,
+        backup: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["backup", b"backup"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DeleteBackupRequest: _TypeAlias = DeleteBackupRequest  # noqa: Y015
+
+@_typing.final
+class DeleteBackupResponse(_message.Message):
+    """A backup was deleted."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DeleteBackupResponse: _TypeAlias = DeleteBackupResponse  # noqa: Y015
+
+@_typing.final
 class FindDuplicatesRequest(_message.Message):
     """Asks for groups of near-duplicates."""
 

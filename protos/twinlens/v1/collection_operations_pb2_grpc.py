@@ -61,6 +61,11 @@ class CollectionOperationsServiceStub:
                 request_serializer=twinlens_dot_v1_dot_collection__operations__pb2.ListBackupsRequest.SerializeToString,
                 response_deserializer=twinlens_dot_v1_dot_collection__operations__pb2.ListBackupsResponse.FromString,
                 _registered_method=True)
+        self.DeleteBackup = channel.unary_unary(
+                '/twinlens.v1.CollectionOperationsService/DeleteBackup',
+                request_serializer=twinlens_dot_v1_dot_collection__operations__pb2.DeleteBackupRequest.SerializeToString,
+                response_deserializer=twinlens_dot_v1_dot_collection__operations__pb2.DeleteBackupResponse.FromString,
+                _registered_method=True)
         self.FindDuplicates = channel.unary_stream(
                 '/twinlens.v1.CollectionOperationsService/FindDuplicates',
                 request_serializer=twinlens_dot_v1_dot_collection__operations__pb2.FindDuplicatesRequest.SerializeToString,
@@ -131,6 +136,14 @@ class CollectionOperationsServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def DeleteBackup(self, request, context):
+        """Deletes a backup, complete or damaged; NOT_FOUND if there is none of that id. Pictures stay, since other backups
+        may share them. FAILED_PRECONDITION where its folder is a link or holds anything else, which is left as it is.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def FindDuplicates(self, request, context):
         """Finds groups of items that look or read alike: linked, directly or over others of the group, by a cosine of at least
         the threshold. Largest group first.
@@ -194,6 +207,11 @@ def add_CollectionOperationsServiceServicer_to_server(servicer, server):
                     servicer.ListBackups,
                     request_deserializer=twinlens_dot_v1_dot_collection__operations__pb2.ListBackupsRequest.FromString,
                     response_serializer=twinlens_dot_v1_dot_collection__operations__pb2.ListBackupsResponse.SerializeToString,
+            ),
+            'DeleteBackup': grpc.unary_unary_rpc_method_handler(
+                    servicer.DeleteBackup,
+                    request_deserializer=twinlens_dot_v1_dot_collection__operations__pb2.DeleteBackupRequest.FromString,
+                    response_serializer=twinlens_dot_v1_dot_collection__operations__pb2.DeleteBackupResponse.SerializeToString,
             ),
             'FindDuplicates': grpc.unary_stream_rpc_method_handler(
                     servicer.FindDuplicates,
@@ -358,6 +376,33 @@ class CollectionOperationsService:
             '/twinlens.v1.CollectionOperationsService/ListBackups',
             twinlens_dot_v1_dot_collection__operations__pb2.ListBackupsRequest.SerializeToString,
             twinlens_dot_v1_dot_collection__operations__pb2.ListBackupsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DeleteBackup(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/twinlens.v1.CollectionOperationsService/DeleteBackup',
+            twinlens_dot_v1_dot_collection__operations__pb2.DeleteBackupRequest.SerializeToString,
+            twinlens_dot_v1_dot_collection__operations__pb2.DeleteBackupResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -51,6 +51,10 @@ class CollectionOperationsServiceStub:
     """Makes a collection of a backup. All of it is verified before the collection appears."""
     ListBackups: _grpc.UnaryUnaryMultiCallable[_collection_operations_pb2.ListBackupsRequest, _collection_operations_pb2.ListBackupsResponse]
     """Lists complete backups by id."""
+    DeleteBackup: _grpc.UnaryUnaryMultiCallable[_collection_operations_pb2.DeleteBackupRequest, _collection_operations_pb2.DeleteBackupResponse]
+    """Deletes a backup, complete or damaged; NOT_FOUND if there is none of that id. Pictures stay, since other backups
+    may share them. FAILED_PRECONDITION where its folder is a link or holds anything else, which is left as it is.
+    """
     FindDuplicates: _grpc.UnaryStreamMultiCallable[_collection_operations_pb2.FindDuplicatesRequest, _collection_operations_pb2.FindDuplicatesResponse]
     """Finds groups of items that look or read alike: linked, directly or over others of the group, by a cosine of at least
     the threshold. Largest group first.
@@ -87,6 +91,10 @@ class CollectionOperationsServiceAsyncStub(CollectionOperationsServiceStub):
     """Makes a collection of a backup. All of it is verified before the collection appears."""
     ListBackups: _aio.UnaryUnaryMultiCallable[_collection_operations_pb2.ListBackupsRequest, _collection_operations_pb2.ListBackupsResponse]  # type: ignore[assignment]
     """Lists complete backups by id."""
+    DeleteBackup: _aio.UnaryUnaryMultiCallable[_collection_operations_pb2.DeleteBackupRequest, _collection_operations_pb2.DeleteBackupResponse]  # type: ignore[assignment]
+    """Deletes a backup, complete or damaged; NOT_FOUND if there is none of that id. Pictures stay, since other backups
+    may share them. FAILED_PRECONDITION where its folder is a link or holds anything else, which is left as it is.
+    """
     FindDuplicates: _aio.UnaryStreamMultiCallable[_collection_operations_pb2.FindDuplicatesRequest, _collection_operations_pb2.FindDuplicatesResponse]  # type: ignore[assignment]
     """Finds groups of items that look or read alike: linked, directly or over others of the group, by a cosine of at least
     the threshold. Largest group first.
@@ -150,6 +158,16 @@ class CollectionOperationsServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_collection_operations_pb2.ListBackupsResponse, _abc.Awaitable[_collection_operations_pb2.ListBackupsResponse]]:
         """Lists complete backups by id."""
+
+    @_abc_1.abstractmethod
+    def DeleteBackup(
+        self,
+        request: _collection_operations_pb2.DeleteBackupRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_collection_operations_pb2.DeleteBackupResponse, _abc.Awaitable[_collection_operations_pb2.DeleteBackupResponse]]:
+        """Deletes a backup, complete or damaged; NOT_FOUND if there is none of that id. Pictures stay, since other backups
+        may share them. FAILED_PRECONDITION where its folder is a link or holds anything else, which is left as it is.
+        """
 
     @_abc_1.abstractmethod
     def FindDuplicates(
