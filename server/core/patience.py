@@ -21,12 +21,14 @@ class Patience:
         blocked_s: After so long in which its thread computes nothing.
         all_blocked_s: After so long in which no thread of the pool computes anything, each on one piece of work.
         times_usual: But not before so many times what such work took before, where that is known.
+        renew_s: After so long in which a thread makes anew what the one before it used.
     """
 
     busy_s: float = math.inf
     blocked_s: float = math.inf
     all_blocked_s: float = math.inf
     times_usual: float = 0.0
+    renew_s: float = math.inf
 
     def is_out(self, watch: Watch, usual_s: float) -> bool:
         """Whether a piece of work is stuck that usually takes `usual_s` (0: not known)."""

@@ -40,8 +40,12 @@ class Trouble:
 
 @dataclass(slots=True, eq=False)
 class _Worker:
-    """A thread and what it is at; `begun` counts its pieces of work, `left`: it is to take no more."""
+    """A thread and what it is at; `begun` counts its pieces of work, `left`: it is to take no more.
 
+    `renews`: it makes anew what the one before it used, and has not begun to work.
+    """
+
+    renews: bool
     thread: threading.Thread = field(init=False)
     job: Job | None = None
     begun: int = 0
@@ -62,7 +66,7 @@ class WorkerPool:
         size_of: How much there is to do, given the arguments of a job that runs; with it the pool knows how long each
             kind of work (`__qualname__`) usually takes. 0: not known.
         on_replaced: What a thread does first that takes the place of another: whatever the other one used may be what
-            it was stuck in.
+            it was stuck in. Where that fails or hangs, work goes on with what there is.
     """
 
     def __init__(
@@ -87,7 +91,7 @@ class WorkerPool:
         self._troubles: list[Trouble] = []
         self._usual = UsualTimes()  # of one unit
         for _ in range(threads):
-            self._start(None)
+            self._start(renews=False)
 
     def __len__(self) -> int:
         """How much work has not begun."""
@@ -143,7 +147,8 @@ class WorkerPool:
             at_work = [(worker, job) for worker in self._workers if (job := worker.job) is not None]
             for worker, _ in at_work:
                 worker.watch.look(worker.begun, thread_cpu_s(worker.thread), seen_s)
-            for worker in self._left:  # they may come back, and then it counts how long they took
+            renewing = [worker for worker in self._workers if worker.renews]
+            for worker in (*renewing, *self._left):  # the latter may come back, and then it counts how long they took
                 worker.watch.look(worker.begun, None, seen_s)
             for worker, job in at_work:
                 if patience.is_out(worker.watch, self._usually_s(job)):
@@ -154,7 +159,10 @@ class WorkerPool:
                 # What is next needs others. What these wait for, a disk say, may come all the same.
                 for worker, _ in at_work:
                     self._leave(worker, "waits, as all of its kind do,")
-            self._fill()
+            hangs = [worker for worker in renewing if worker.watch.watched_s > patience.renew_s]
+            for worker in hangs:
+                self._leave(worker, "makes anew what it uses")
+            self._fill(renews=not hangs)
             troubles, self._troubles = self._troubles, []
         return troubles
 
@@ -174,18 +182,18 @@ class WorkerPool:
             if worker.thread.is_alive():
                 log.error("%s is stuck; it is left behind", worker.thread.name)
 
-    def _start(self, first: Callable[[], None] | None) -> None:
-        worker = _Worker()
+    def _start(self, *, renews: bool) -> None:
+        worker = _Worker(renews and self._on_replaced is not None)
         name = f"twinlens-{self.name}-{next(self._numbers)}"
-        worker.thread = threading.Thread(target=self._run, args=(worker, first), name=name, daemon=True)
+        worker.thread = threading.Thread(target=self._run, args=(worker,), name=name, daemon=True)
         worker.thread.start()
         self._workers.append(worker)
 
-    def _fill(self) -> None:
+    def _fill(self, *, renews: bool = True) -> None:
         """Starts what is missing; the caller holds the lock."""
         while len(self._workers) < self._count and not self._closed:
             try:
-                self._start(self._on_replaced)
+                self._start(renews=renews)
             except RuntimeError as error:  # the system has no thread left; the next look tries again
                 self._troubles.append(Trouble(f"{self.name}: {error}", replaced=False))
                 return
@@ -206,20 +214,22 @@ class WorkerPool:
         if failing is not None:
             failing.fail(_lost())
 
-    def _run(self, worker: _Worker, first: Callable[[], None] | None) -> None:
+    def _run(self, worker: _Worker) -> None:
         try:
-            if first is not None:
-                self._renew(first)
+            if worker.renews:
+                self._renew()
+                worker.renews = False
             while (job := self._next(worker)) is not None:
                 self._do(worker, job)
                 del job  # pictures are large: do not hold one while waiting for the next
         except BaseException as error:  # SystemExit of a library, say, which ends a thread without a word
             self._ended(worker, error)
 
-    def _renew(self, first: Callable[[], None]) -> None:
+    def _renew(self) -> None:
+        assert self._on_replaced is not None  # noqa: S101 - `_start` looked
         try:
-            first()
-        except Exception:
+            self._on_replaced()
+        except BaseException:  # whatever it is: ended for it, the next thread would end as well, and the one after
             log.exception("what the workers of %s use could not be made anew; they go on with what there is", self.name)
 
     def _next(self, worker: _Worker) -> Job | None:

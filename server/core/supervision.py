@@ -18,6 +18,8 @@ _PAUSE_S = 4 * LOOK_EVERY_S
 # How many times what it usually takes work of a tower may take.
 TIMES_USUAL = 3.0
 _TIMES_BUSY = 10.0
+# Loading a model once more reads gigabytes. What comes late is used all the same.
+_TIMES_RENEWING = 15.0
 
 
 def patience_with(pool: str, stuck_s: float) -> Patience:
@@ -29,7 +31,9 @@ def patience_with(pool: str, stuck_s: float) -> Patience:
     """
     match pool:
         case "towers":
-            return Patience(busy_s=stuck_s, blocked_s=stuck_s, times_usual=TIMES_USUAL)
+            return Patience(
+                busy_s=stuck_s, blocked_s=stuck_s, times_usual=TIMES_USUAL, renew_s=_TIMES_RENEWING * stuck_s
+            )
         case "io":
             return Patience(all_blocked_s=stuck_s)
         case _:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -17,6 +18,7 @@ from tests.server.watched import PATIENCE_S, WatchedEncoder, until
 from tests.support.fake_encoder import FakeEncoder
 from twinlens.encoders.tokenise import TokenisedText
 from twinlens.index.collection import Collection
+from twinlens.server.core import supervision
 from twinlens.server.core.active import StartError, open_data
 from twinlens.server.core.pool import WorkerPool
 from twinlens.server.core.supervision import LOOK_EVERY_S, Supervisor, patience_with
@@ -272,6 +274,29 @@ async def test_a_model_whose_files_are_gone_is_served_on_after_its_tower_hung(
         await turns(watch, NOT_SERVING, SERVING)
         assert (await served.embed("again")).results[0].WhichOneof("outcome") == "embedding"
     assert "could not be made anew" in caplog.text
+
+
+async def test_a_model_that_hangs_while_it_is_loaded_again_does_not_keep_health_red(
+    data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(supervision, "_TIMES_RENEWING", 1.0)
+    encoder, fresh, loading = WatchedEncoder(), WatchedEncoder(), threading.Event()
+
+    def reopen() -> WatchedEncoder:
+        assert loading.wait(PATIENCE_S)
+        return fresh
+
+    async with run_server(data, encoder, reopen=reopen, **SHORT) as served, watching(served) as watch:
+        encoder.hold()
+        call = asyncio.ensure_future(served.embed("stuck"))
+        await encoder.entered()
+        assert (await refusal(call))[0] is grpc.StatusCode.UNAVAILABLE
+        encoder.release()
+        await turns(watch, NOT_SERVING, SERVING)
+        assert (await served.embed("again")).results[0].WhichOneof("outcome") == "embedding"
+        assert replaced(served, "towers") == 2
+        loading.set()
+        await until(lambda: served.app.engine.encoder is fresh)  # late is better than never
 
 
 async def test_canaries_are_no_queries_whose_recall_counts(served: Running) -> None:

@@ -253,6 +253,57 @@ async def test_a_worker_goes_on_with_what_there_is_where_it_cannot_be_made_anew(
     await asyncio.to_thread(pool.close, 0.0)
 
 
+@pytest.mark.parametrize("error", [SystemExit(3), GeneratorExit()])
+async def test_what_is_made_anew_may_break_off_in_any_way(
+    error: BaseException, gates: Callable[[], Gate], caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail() -> None:
+        raise error
+
+    pool = WorkerPool("towers", threads=1, on_replaced=fail)
+    gate = gates()
+    stuck = pool.submit(NOW, gate)
+    await gate.entered()
+    look_twice(pool, AT_ONCE)
+    await failure(stuck)
+    assert await pool.submit(NOW, lambda: 7) == 7
+    assert not pool.look(Patience(), 1.0)  # no thread ended
+    assert "could not be made anew" in caplog.text
+    await asyncio.to_thread(pool.close)
+
+
+async def test_making_anew_that_hangs_is_left_behind_and_tried_again_when_the_next_gets_stuck(
+    gates: Callable[[], Gate],
+) -> None:
+    renewals: list[Gate] = []
+
+    def renew() -> None:
+        renewals.append(gates())
+        renewals[-1]()
+
+    pool = WorkerPool("towers", threads=1, on_replaced=renew)
+    stuck, again = gates(), gates()
+    first = pool.submit(NOW, stuck)
+    await stuck.entered()
+    look_twice(pool, AT_ONCE)
+    await failure(first)
+    await until(lambda: len(renewals) == 1)
+    patience = Patience(busy_s=1.0, renew_s=60.0)
+    assert not look_twice(pool, patience, 30.0)
+    (message,) = look_twice(pool, patience, 31.0)
+    assert "makes anew what it uses since 61.0 s; another takes its place" in message
+    assert await pool.submit(NOW, lambda: 7) == 7  # with what there is
+    second = pool.submit(NOW, again)
+    await again.entered()
+    look_twice(pool, patience, 2.0)
+    await failure(second)
+    await until(lambda: len(renewals) == 2)
+    renewals[1].let_go()
+    assert await pool.submit(NOW, lambda: 8) == 8
+    assert not pool.look(patience, 1.0)
+    await asyncio.to_thread(pool.close)
+
+
 async def test_only_so_many_threads_are_left_behind(
     pool: WorkerPool, gates: Callable[[], Gate], monkeypatch: pytest.MonkeyPatch
 ) -> None:
