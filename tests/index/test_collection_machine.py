@@ -237,7 +237,7 @@ class CollectionMachine(RuleBasedStateMachine):
 
 
 @pytest.mark.parametrize("kind", Kind)
-@pytest.mark.parametrize("examples", [10, pytest.param(150, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("examples", [10, pytest.param(50, marks=pytest.mark.slow)])
 def test_a_collection_is_a_dictionary_that_can_be_searched(kind: Kind, examples: int) -> None:
     machine = type("OfKind", (CollectionMachine,), {"kind": kind})
     told = settings(
