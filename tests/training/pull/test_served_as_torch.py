@@ -73,14 +73,21 @@ class Pulled:
     said: list[str]
     encoder: Encoder
 
+    @functools.cached_property
     def pixels(self) -> NDArray[np.float32]:
         return np.stack([self.encoder.prepare_image(encode(picture)) for picture in pictures()])
 
+    @functools.cached_property
     def torch_images(self) -> NDArray[np.float32]:
         if self.tiny.image is not None:
             return unit(self.tiny.image([Image.fromarray(picture) for picture in pictures()]))
         assert self.tiny.pixels is not None
-        return unit(self.tiny.pixels(self.pixels()))
+        return unit(self.tiny.pixels(self.pixels))
+
+    @functools.cached_property
+    def torch_texts(self) -> NDArray[np.float32]:
+        assert self.tiny.text is not None
+        return unit(self.tiny.text(TEXTS))
 
 
 @pytest.fixture(
@@ -128,10 +135,9 @@ async def test_a_server_answers_with_the_librarys_own_vectors(pulled: Pulled, tm
     served = np.array([result.embedding.values for result in reply.results], dtype=np.float32)
     assert len(served) == len(images) + len(texts)
     if images:
-        assert_agree_and_differ(pulled.torch_images(), served[: len(images)])
+        assert_agree_and_differ(pulled.torch_images, served[: len(images)])
     if texts:
-        assert pulled.tiny.text is not None
-        assert_agree_and_differ(unit(pulled.tiny.text(TEXTS)), served[len(images) :])
+        assert_agree_and_differ(pulled.torch_texts, served[len(images) :])
         np.testing.assert_allclose(one.results[0].embedding.values, served[len(images)], atol=1e-5)
 
 
@@ -141,7 +147,7 @@ async def test_a_model_of_pictures_alone_labels_by_examples_as_the_librarys_vect
     if pulled.manifest.text is not None or pulled.manifest.image is None:
         pytest.skip("not an image-only bundle")
     labels = [f"label {n % 4}" for n in range(COUNT)]
-    shown, vectors = range(24), pulled.torch_images().astype(np.float64)
+    shown, vectors = range(24), pulled.torch_images.astype(np.float64)
     encoded = [encode(picture) for picture in pictures()]
     examples = pb.ExampleSet(examples=[pb.Example(label=labels[n], image=encoded[n]) for n in shown])
     async with run_server(tmp_path / "data", Encoder.load(pulled.folder, provider="cpu", threads=1)) as running:
@@ -160,14 +166,13 @@ async def test_a_model_of_pictures_alone_labels_by_examples_as_the_librarys_vect
 def test_every_batch_size_gives_torchs_vectors(pulled: Pulled, batch: int) -> None:
     starts = range(0, COUNT, batch)
     if pulled.manifest.image is not None:
-        pixels = pulled.pixels()
+        pixels = pulled.pixels
         found = np.concatenate([pulled.encoder.encode_images(pixels[n : n + batch]) for n in starts])
-        assert row_cosines(pulled.torch_images(), found).min() >= MIN_AGREEMENT
+        assert row_cosines(pulled.torch_images, found).min() >= MIN_AGREEMENT
     if pulled.manifest.text is not None:
-        assert pulled.tiny.text is not None
         tokens = [pulled.encoder.prepare_text(text) for text in TEXTS]
         found = np.concatenate([pulled.encoder.encode_texts(tokens[n : n + batch]) for n in starts])
-        assert row_cosines(unit(pulled.tiny.text(TEXTS)), found).min() >= MIN_AGREEMENT
+        assert row_cosines(pulled.torch_texts, found).min() >= MIN_AGREEMENT
 
 
 def test_a_short_text_without_padding_has_the_padded_vector(pulled: Pulled) -> None:
@@ -262,8 +267,8 @@ def test_the_other_gelu_would_show(pulled: Pulled, request: pytest.FixtureReques
         pytest.skip("for the family whose activation a configuration may get wrong")
     other = build_open_clip({**OPEN_CLIP["quick_gelu"], "quick_gelu": False}).eval()
     other.load_state_dict(pulled.tiny.model.state_dict())
-    pixels = torch.from_numpy(pulled.pixels())
+    pixels = torch.from_numpy(pulled.pixels)
     with torch.no_grad():
-        images = row_cosines(pulled.torch_images(), other.encode_image(pixels).numpy())
+        images = row_cosines(pulled.torch_images, other.encode_image(pixels).numpy())
     assert np.median(images) < MIN_AGREEMENT
     assert images.min() < 0.9999
