@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 import pytest_asyncio
 
-from tests.server.watched import PATIENCE_S, until
+from tests.server.watched import PATIENCE_S, nothing_dropped, until
 from twinlens.encoders.encoder import Encoder
 from twinlens.encoders.parity_inputs import default_parity_images
 from twinlens.server.core.call import Call
@@ -36,8 +36,9 @@ BAD_TEXTS = [Text(""), Text("a \x00 in it"), Text("\ud800")]
 async def engine(mid_bundle: Path) -> AsyncIterator[Engine]:
     encoder = Encoder.load(mid_bundle, threads=1)
     engine = Engine(encoder, max_batch=16, max_delay_s=0.0, prepare_threads=1)
-    yield engine
-    await engine.close()
+    with nothing_dropped():
+        yield engine
+        await engine.close()
     encoder.close()
 
 
@@ -45,7 +46,7 @@ async def engine(mid_bundle: Path) -> AsyncIterator[Engine]:
 def held(engine: Engine) -> Iterator[None]:
     """Lets nothing run, so that all that comes meanwhile makes one batch a tower."""
     go = threading.Event()
-    engine._towers.submit(Priority.URGENT, go.wait, PATIENCE_S)
+    engine._towers.submit(Priority.URGENT, lambda _: go.wait(PATIENCE_S), ())  # a batch of nothing
     try:
         yield
     finally:

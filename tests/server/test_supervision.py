@@ -14,12 +14,15 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from numpy.typing import NDArray
 
 from tests.server.running import Running, refusal, run_server
-from tests.server.watched import PATIENCE_S, WatchedEncoder, until
+from tests.server.watched import PATIENCE_S, WatchedEncoder, nothing_dropped, until
 from tests.support.fake_encoder import FakeEncoder
 from twinlens.encoders.tokenise import TokenisedText
 from twinlens.index.collection import Collection
 from twinlens.server.core import supervision
 from twinlens.server.core.active import StartError, open_data
+from twinlens.server.core.call import Call
+from twinlens.server.core.engine import Engine, Input, Text
+from twinlens.server.core.errors import ServiceError
 from twinlens.server.core.pool import WorkerPool
 from twinlens.server.core.supervision import LOOK_EVERY_S, Supervisor, patience_with
 from twinlens.server.core.telemetry import Telemetry
@@ -156,6 +159,30 @@ class Leaving(WatchedEncoder):
         if self.leaves_in == where:
             self.leaves_in = ""
             raise SystemExit
+
+
+class Ending(WatchedEncoder):
+    """Every batch of texts ends the thread it ran on."""
+
+    def encode_texts(self, tokens: Sequence[TokenisedText]) -> NDArray[np.float32]:
+        super().encode_texts(tokens)
+        raise SystemExit
+
+
+async def test_a_worker_that_ends_leaves_no_failure_of_which_nobody_is_told() -> None:
+    encoder = Ending()
+    engine = Engine(encoder, max_batch=4, max_delay_s=0.0, prepare_threads=1)
+    with nothing_dropped():
+        encoder.hold()
+        texts: list[Input] = [Text("one"), Text("two")]
+        calls = [asyncio.create_task(engine.embed(texts, Call())) for _ in range(3)]  # the last one waits
+        await encoder.entered()
+        calls[0].cancel()
+        encoder.release()
+        told = await asyncio.gather(*calls, return_exceptions=True)
+        assert [isinstance(each, ServiceError | asyncio.CancelledError) for each in told] == [True] * 3
+        del told, calls
+        await engine.close()
 
 
 @pytest.mark.parametrize(("where", "pool"), [("tower", "towers"), ("prepare", "prepare")])

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import logging
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -58,6 +62,27 @@ class WatchedEncoder(FakeEncoder):
         assert self._open.wait(PATIENCE_S)
         if self.broken is not None:
             raise self.broken
+
+
+@contextmanager
+def nothing_dropped() -> Iterator[None]:
+    """Whatever fails on the event loop meanwhile is told to somebody.
+
+    Nothing is logged: a record of a failure keeps what failed from being collected.
+    """
+    dropped: list[dict[str, Any]] = []
+    loop = asyncio.get_running_loop()
+    before = loop.get_exception_handler()
+    gc.collect()  # what others dropped is theirs
+    loop.set_exception_handler(lambda _, context: dropped.append(context))
+    logging.disable(logging.CRITICAL)
+    try:
+        yield
+        gc.collect()
+    finally:
+        logging.disable(logging.NOTSET)
+        loop.set_exception_handler(before)
+    assert dropped == []
 
 
 async def until(condition: Callable[[], bool]) -> None:
