@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import logging
 import os
 import signal
@@ -17,6 +18,10 @@ if TYPE_CHECKING:
     from tests.support.fake_encoder import FakeEncoder
 
 os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # also where a test imports onnxruntime itself
+# Tests that run side by side share the CPUs: libraries that start a thread for each would wait for one another.
+SIDE_BY_SIDE = "PYTEST_XDIST_WORKER" in os.environ
+if SIDE_BY_SIDE:
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 ROOT = Path(__file__).resolve().parent.parent
 if str(ROOT) not in sys.path:
@@ -92,6 +97,11 @@ def starter_bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
         pytest.skip(f"{error.name} is not installed")
     from twinlens.training.starter.build import build_starter
 
-    folder = tmp_path_factory.mktemp("models") / "starter" / "1"
-    build_starter(folder)
+    root = tmp_path_factory.getbasetemp()
+    if SIDE_BY_SIDE:
+        root = root.parent  # that of all workers: the first one builds, the others wait and find it there
+    folder = root / "starter-bundle" / "starter" / "1"
+    with (root / "starter-bundle.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        build_starter(folder)
     return folder
