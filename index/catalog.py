@@ -35,6 +35,7 @@ from twinlens.index.operations.restore import find_backup, restore_into
 from twinlens.index.operations.steps import Progress
 from twinlens.index.options import IndexOptions
 from twinlens.index.paging import check_limit
+from twinlens.index.reserve import Reserve
 from twinlens.index.search_threads import SearchThreads
 from twinlens.index.state import DATABASE_FILE
 
@@ -76,7 +77,8 @@ class Catalog:
         self._folder = Path(root) / "collections"
         if options.memory_bytes is None:
             options = dataclasses.replace(options, memory_bytes=available_bytes() // 2)
-        self._engines = Engines(options, SearchThreads(options.threads), factory=engine)
+        reserve = Reserve(Path(root) / ".reserve", options.reserve_bytes)
+        self._engines = Engines(options, SearchThreads(options.threads), factory=engine, reserve=reserve)
         self._variant = variant
         self._open: dict[str, Collection] = {}
         self._damaged: dict[str, DamagedCollection] = {}
@@ -87,6 +89,7 @@ class Catalog:
             self._lock_file = lock_folder(Path(root))
             try:
                 clear_aside(self._folder)
+                reserve.fill()
             except BaseException:
                 os.close(self._lock_file)
                 raise

@@ -53,6 +53,12 @@ def translated(name: str) -> Iterator[None]:
         raise _damaged(name, " ".join(str(error).split())[:100]) from error
 
 
+def is_out_of_room(error: CollectionError) -> bool:
+    """Whether an error that `translated` raised may come of a full disk."""
+    code = getattr(error.__cause__, "sqlite_errorcode", 0) & 0xFF
+    return code in {sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR}
+
+
 class Database:
     """An open database. Any number of threads may read; callers take care that one writes at a time."""
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from twinlens.index.options import IndexOptions
 from twinlens.index.protocol import VectorIndex
+from twinlens.index.reserve import Reserve
 from twinlens.index.search_threads import SearchThreads
 from twinlens.index.tree.maintenance import Maintenance
 
@@ -22,6 +24,7 @@ class Engines:
         options: As given to the catalog.
         threads: What all searches and merges together may use.
         maintenance: Merges in the background.
+        reserve: What deletions have when the disk is full.
         factory: Makes another engine than FAISS with merges; filled from the database on every opening.
     """
 
@@ -29,3 +32,4 @@ class Engines:
     threads: SearchThreads
     maintenance: Maintenance = field(default_factory=Maintenance)
     factory: EngineFactory | None = None
+    reserve: Reserve = field(default_factory=lambda: Reserve(Path(), 0))

@@ -19,6 +19,7 @@ class IndexOptions:
             process may use.
         device: What searches merged vectors; fresh ones are compared on the CPU.
         least_merged: While a generation has fewer vectors of a modality, they stay unmerged and are all compared.
+        reserve_bytes: Kept of the disk, so that items can be deleted once it is full; see `Reserve`.
     """
 
     threads: int | None = None
@@ -26,3 +27,4 @@ class IndexOptions:
     memory_bytes: int | None = None
     device: Device = Device.AUTO
     least_merged: int = 4096
+    reserve_bytes: int = 4 * 2**20

@@ -6,6 +6,7 @@ import time
 from collections.abc import Sequence
 
 from twinlens.index import generations, store, stored_vectors
+from twinlens.index.deleting import delete_found
 from twinlens.index.ids import check_item_id
 from twinlens.index.item import NewItem
 from twinlens.index.prepare import prepare_item
@@ -53,13 +54,5 @@ class Writing:
 
     def delete(self, ids: Sequence[str]) -> int:
         """As `Collection.delete` by ids."""
-        with self._state.use():
-            wanted = {check_item_id(item_id) for item_id in ids}
-            with self._state.writing:
-                loaded = self._state.current_while_writing()
-                with self._state.database.write() as connection:
-                    rows = store.find_rows(connection, wanted)
-                    store.delete_items(connection, [row.key for row in rows.values()])
-                self._state.follow(loaded, {row.key: {} for row in rows.values()})
-            self._state.discard_blobs({row.blob for row in rows.values() if row.blob is not None})
-            return len(rows)
+        wanted = {check_item_id(item_id) for item_id in ids}
+        return delete_found(self._state, lambda connection: list(store.find_rows(connection, wanted).values()))

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from functools import lru_cache
 
 from twinlens.index import store
+from twinlens.index.deleting import delete_found
 from twinlens.index.errors import InvalidArgument
 from twinlens.index.filters import metadata_indexes
 from twinlens.index.filters.conditions import ALL, Sql
@@ -78,16 +79,7 @@ class Filtering:
 
     def _delete_some(self, where: Sql, keys: Keys) -> int:
         """Deletes those of them that still match, in one transaction."""
-        state = self._state
-        with state.use():
-            with state.writing:
-                loaded = state.current_while_writing()
-                with state.database.write() as connection:
-                    rows = store.rows_where(connection, where, keys)
-                    store.delete_items(connection, [row.key for row in rows])
-                state.follow(loaded, {row.key: {} for row in rows})
-            state.discard_blobs({row.blob for row in rows if row.blob is not None})
-        return len(rows)
+        return delete_found(self._state, lambda connection: store.rows_where(connection, where, keys))
 
     def add_index(self, path: str) -> str:
         """As `Collection.add_metadata_index`."""

@@ -96,6 +96,50 @@ def test_a_disk_that_fills_up_refuses_the_write_and_keeps_all_that_was_acknowled
         assert_holds(catalog.get("photos"), kept)
 
 
+@pytest.mark.parametrize("by_filter", [False, True])
+def test_items_on_a_full_disk_can_be_deleted_until_there_is_room_to_write(disk: SmallDisk, by_filter: bool) -> None:
+    options = IndexOptions(threads=1, reserve_bytes=2**19)
+    with closing(Catalog(disk.root, options=options)) as catalog:
+        collection = catalog.create("photos", space_id=SPACE, dimension=D)
+        for number in range(6):
+            collection.upsert(batch(number), space_id=SPACE)
+        disk.fill()
+        with pytest.raises(CollectionError, match=FULL):
+            collection.upsert(batch(9, 1), space_id=SPACE)
+        if by_filter:
+            assert collection.delete(filter='id < "2"') == 80
+        else:
+            assert collection.delete([item.id for number in range(2) for item in batch(number)]) == 80
+        assert_holds(collection, [batch(number) for number in range(2, 6)])
+        collection.upsert(batch(9, 5), space_id=SPACE)
+        disk.make_room()
+        assert not (disk.root / ".reserve").exists()
+        collection.delete([item.id for item in batch(5)])
+        assert (disk.root / ".reserve").stat().st_size == 2**19  # for the next time
+        assert_holds(collection, [batch(2), batch(3), batch(4), batch(9, 5)])
+        disk.fill()
+    with closing(Catalog(disk.root, options=options)) as catalog:
+        assert (disk.root / ".reserve").stat().st_size == 2**19  # also where there would be no room to make it
+        collection = catalog.get("photos")
+        disk.fill()
+        assert collection.delete(["2-0"]) == 1
+        assert not (disk.root / ".reserve").exists()
+        assert_holds(collection, [batch(2)[1:], batch(3), batch(4), batch(9, 5)])
+
+
+def test_a_small_disk_is_not_filled_by_what_is_kept_for_a_full_one(disk: SmallDisk) -> None:
+    with closing(Catalog(disk.root)):
+        assert not (disk.root / ".reserve").exists()
+    (disk.root / ".reserve").write_bytes(b"of a run before")
+    with closing(Catalog(disk.root, options=IndexOptions(reserve_bytes=0))) as catalog:
+        collection = catalog.create("photos", space_id=SPACE, dimension=D)
+        collection.upsert(batch(1), space_id=SPACE)
+        disk.fill()
+        with pytest.raises(CollectionError, match=FULL):
+            collection.delete(["1-0"])
+        assert_holds(collection, [batch(1)])
+
+
 def test_a_collection_on_a_full_disk_can_be_deleted(disk: SmallDisk) -> None:
     with closing(Catalog(disk.root)) as catalog:
         catalog.create("photos", space_id=SPACE, dimension=D).upsert(batch(1), space_id=SPACE)
