@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -11,14 +12,16 @@ import pytest
 from tests.support.blocking import Blocking
 from tests.support.command_runs import Ran
 from tests.support.fake_encoder import FakeEncoder
-from tests.support.pictures import write_folder
+from tests.support.pictures import solid, write_folder
 from twinlens.__main__ import main
-from twinlens.client import Client
+from twinlens.client import Client, NewItem
 from twinlens.server.local import local_server
 from twinlens.server.settings import Settings
 
 # The canary flies once at the start and not again: nothing here is timed.
 SETTINGS = Settings(canary_interval_s=3600.0)
+
+_numbers = itertools.count()
 
 
 @pytest.fixture(params=["sync", "async"])
@@ -38,6 +41,20 @@ def target() -> Iterator[str]:
 def client(open_client: Callable[..., Any], target: str) -> Iterator[Any]:
     with open_client(target) as made:
         yield made
+
+
+@pytest.fixture
+def photos(client: Any) -> Iterator[str]:
+    """A collection of four coloured pictures with captions."""
+    name = f"photos-{next(_numbers)}"
+    client.create_collection(name)
+    items = [
+        NewItem(id=colour, image=solid(colour), caption=f"a {colour} wall", metadata={"hue": colour, "n": 3})
+        for colour in ("red", "green", "blue", "yellow")
+    ]
+    assert client.upsert(name, items).stored == 4
+    yield name
+    client.delete_collection(name)
 
 
 @pytest.fixture

@@ -1,11 +1,8 @@
-"""Every method of both clients against a real server."""
+"""Embedding, searching and classifying by both clients, against a real server."""
 
 from __future__ import annotations
 
 import io
-import itertools
-import socket
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,22 +12,6 @@ from PIL import Image
 
 from tests.support.pictures import solid
 from twinlens.client import NewItem, Part, TwinlensError
-
-_numbers = itertools.count()
-
-
-@pytest.fixture
-def photos(client: Any) -> Iterator[str]:
-    """A collection of four coloured pictures with captions."""
-    name = f"photos-{next(_numbers)}"
-    client.create_collection(name)
-    items = [
-        NewItem(id=colour, image=solid(colour), caption=f"a {colour} wall", metadata={"hue": colour, "n": 3})
-        for colour in ("red", "green", "blue", "yellow")
-    ]
-    assert client.upsert(name, items).stored == 4
-    yield name
-    client.delete_collection(name)
 
 
 def test_embeds_pictures_in_order_as_unit_vectors(client: Any, tmp_path: Path) -> None:
@@ -212,85 +193,6 @@ def test_labels_that_cannot_be_told_apart_are_refused(client: Any, labels: Any) 
     assert caught.value.code == "INVALID_ARGUMENT"
 
 
-def test_a_collection_is_created_listed_described_and_deleted(client: Any) -> None:
-    made = client.create_collection("short-lived")
-    assert (made.id, made.item_count, made.dimension) == ("short-lived", 0, 32)
-    assert made.create_time.tzinfo is not None
-    with pytest.raises(TwinlensError) as caught:
-        client.create_collection("short-lived")
-    assert caught.value.code == "ALREADY_EXISTS"
-    assert "short-lived" in [each.id for each in client.list_collections()]
-    assert client.get_collection("short-lived") == made
-    client.delete_collection("short-lived")
-    assert "short-lived" not in [each.id for each in client.list_collections()]
-
-
-def test_a_malformed_collection_id_is_refused(client: Any) -> None:
-    with pytest.raises(TwinlensError) as caught:
-        client.create_collection("No Good!")
-    assert caught.value.code == "INVALID_ARGUMENT"
-
-
-def test_items_that_fail_keep_their_position_and_the_others_are_stored(
-    client: Any, photos: str, tmp_path: Path
-) -> None:
-    report = client.upsert(
-        photos,
-        [
-            NewItem(id="a", image=tmp_path / "missing.png"),
-            NewItem(id="b", image=solid("red")),
-            NewItem(id="c", image=b"broken"),
-            NewItem(id="d", caption="words", metadata={"when": object()}),
-            NewItem(id="e"),
-            NewItem(id="f", caption="only words"),
-            NewItem(id="g\n", caption="words"),
-        ],
-    )
-    assert report.stored == 2
-    assert [(failure.position, failure.id, failure.reason) for failure in report.failures] == [
-        (0, "a", "INVALID_IMAGE"),
-        (2, "c", "INVALID_IMAGE"),
-        (3, "d", "INVALID_INPUT"),
-        (4, "e", "INVALID_INPUT"),
-        (6, "g\n", "INVALID_INPUT"),
-    ]
-    assert {"b", "f"} < {item.id for item in client.list_items(photos)}
-
-
-def test_an_item_comes_back_as_it_was_stored(client: Any, photos: str) -> None:
-    data = solid("yellow", "WEBP")
-    metadata = {"year": 2020, "share": 0.5, "tags": ["a", None, True], "where": {"city": "Bern"}, "ok": False}
-    client.upsert(photos, [NewItem(id="x/y z.webp", image=data, caption="é", uri="s3://b/k", metadata=metadata)])
-    item = client.get_item(photos, "x/y z.webp", include_image=True)
-    assert (item.id, item.caption, item.uri, dict(item.metadata)) == ("x/y z.webp", "é", "s3://b/k", metadata)
-    assert item.image == data
-    assert client.get_item(photos, "x/y z.webp").image is None
-
-
-def test_an_item_without_an_id_is_known_by_its_content_and_stored_once(client: Any, photos: str) -> None:
-    before = client.get_collection(photos).item_count
-    for _ in range(2):
-        assert client.upsert(photos, [NewItem(image=solid("red", size=(9, 9)))]).stored == 1
-    assert client.get_collection(photos).item_count == before + 1
-
-
-def test_the_later_of_two_items_of_one_id_stays(client: Any, photos: str) -> None:
-    client.upsert(photos, (NewItem(id="twice", caption=caption) for caption in ("first", "second")))
-    assert client.get_item(photos, "twice").caption == "second"
-
-
-def test_items_are_listed_over_all_pages_by_id(client: Any, photos: str) -> None:
-    assert [item.id for item in client.list_items(photos, page_size=3)] == ["blue", "green", "red", "yellow"]
-
-
-def test_deleting_counts_what_was_there(client: Any, photos: str) -> None:
-    assert client.delete_items(photos, ["red", "nobody"]) == 1
-    with pytest.raises(TwinlensError) as caught:
-        client.get_item(photos, "red")
-    assert caught.value.code == "NOT_FOUND"
-    assert client.delete_items(photos, []) == 0
-
-
 def test_tells_which_models_there_are(client: Any) -> None:
     (only,) = client.models()
     assert (only.info.name, only.active) == ("fake", True)
@@ -299,55 +201,6 @@ def test_tells_which_models_there_are(client: Any) -> None:
     with pytest.raises(TwinlensError) as caught:
         client.model("other")
     assert caught.value.code == "NOT_FOUND"
-
-
-def test_a_server_that_is_not_there_is_reported_in_one_line(open_client: Callable[..., Any]) -> None:
-    with open_client("127.0.0.1:1") as client, pytest.raises(TwinlensError) as caught:
-        client.list_collections()
-    assert caught.value.code == "UNAVAILABLE"
-    assert str(caught.value) == "no server answers at 127.0.0.1:1 (Connection refused)"
-
-
-def test_waiting_for_a_server_that_does_not_come_ends(open_client: Callable[..., Any]) -> None:
-    with open_client("127.0.0.1:1") as client, pytest.raises(TwinlensError) as caught:
-        client.wait_ready(timeout_s=0.05)
-    assert caught.value.code == "UNAVAILABLE"
-    assert str(caught.value) == "no server answers at 127.0.0.1:1 within 0.05 s (Connection refused)"
-
-
-def test_waiting_for_a_server_that_takes_connections_and_says_nothing_ends(open_client: Callable[..., Any]) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as silent:
-        target = f"127.0.0.1:{silent.getsockname()[1]}"
-        with open_client(target) as client, pytest.raises(TwinlensError, match=r"within 0\.1 s"):
-            client.wait_ready(timeout_s=0.1)
-
-
-def test_waiting_for_a_server_that_is_there_returns(client: Any) -> None:
-    client.wait_ready()
-
-
-def test_a_call_that_takes_too_long_ends(open_client: Callable[..., Any]) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as silent:  # takes connections and never says a word
-        target = f"127.0.0.1:{silent.getsockname()[1]}"
-        with open_client(target, timeout_s=0.1) as client, pytest.raises(TwinlensError) as caught:
-            client.embed_texts(["red"])
-    assert caught.value.code == "DEADLINE_EXCEEDED"
-    assert str(caught.value) == f"{target} did not answer within 0.1 s"
-
-
-def test_a_closed_client_says_so(open_client: Callable[..., Any], target: str) -> None:
-    with open_client(target) as client:
-        client.close()
-        with pytest.raises(TwinlensError) as caught:
-            client.models()
-    assert caught.value.code == "CANCELLED"
-
-
-@pytest.mark.parametrize("target", ["nohost", "", "host:", ":5", "host:port", "http://host:1", "host:70000"])
-def test_what_is_no_address_is_refused_at_once(open_client: Callable[..., Any], target: str) -> None:
-    with pytest.raises(TwinlensError) as caught:
-        open_client(target)
-    assert caught.value.code == "INVALID_ARGUMENT"
 
 
 def test_one_value_where_several_belong_is_a_mistake_of_the_program(client: Any) -> None:
@@ -361,21 +214,3 @@ def test_one_value_where_several_belong_is_a_mistake_of_the_program(client: Any)
     ):
         with pytest.raises(TypeError, match="brackets"):
             getattr(client, name)(*arguments)
-
-
-def test_an_error_in_the_callers_iterable_is_the_callers(client: Any, photos: str) -> None:
-    def items() -> Iterator[NewItem]:
-        yield NewItem(caption="one")
-        raise KeyError("mine")
-
-    with pytest.raises(KeyError, match="mine"):
-        client.upsert(photos, items())
-
-
-def test_a_collection_that_is_there_may_be_asked_for_again(client: Any) -> None:
-    made = client.create_collection("asked-twice")
-    assert client.create_collection("asked-twice", exist_ok=True) == made
-    with pytest.raises(TwinlensError, match="asked-twice") as caught:
-        client.create_collection("asked-twice")
-    assert caught.value.code == "ALREADY_EXISTS"
-    client.delete_collection("asked-twice")
