@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import shutil
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -144,6 +146,26 @@ async def test_every_alert_names_series_that_there_are_and_says_what_it_means(se
         assert rule["annotations"]["summary"]
         assert f"| `{rule['alert']}` |" in page
     assert page.count("| `Twinlens") == len(rules())
+
+
+def test_every_alert_is_tested_by_what_it_fires_at_and_what_it_leaves_alone() -> None:
+    tests = yaml.safe_load((DEPLOY / "alerts.test.yml").read_text(encoding="utf-8"))
+    assert tests["rule_files"] == ["alerts.yml"]
+    cases = [case for test in tests["tests"] for case in test["alert_rule_test"]]
+    assert {case["alertname"] for case in cases if case["exp_alerts"]} == {rule["alert"] for rule in rules()}
+    # At the very first reading, one that is slow says nothing of what comes.
+    assert {rule["alert"] for rule in rules() if "for" not in rule} == {
+        *("TwinlensWorkerReplaced", "TwinlensBatchesRetried", "TwinlensCollectionDamaged"),
+    }
+
+
+def test_alerts_fire_as_their_tests_say() -> None:
+    promtool = shutil.which("promtool")
+    if promtool is None:
+        pytest.skip("promtool is not installed")
+    command = [promtool, "test", "rules", str(DEPLOY / "alerts.test.yml")]
+    ran = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
 
 
 def test_a_token_over_its_rate_is_not_told_as_a_server_that_is_full() -> None:
