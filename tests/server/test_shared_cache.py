@@ -12,13 +12,18 @@ class Maker:
 
     def __init__(self) -> None:
         self.made: list[str] = []
+        self.cancelled: list[str] = []
         self.may = asyncio.Event()
         self.may.set()
         self.error: Exception | None = None
 
     async def make(self, key: str) -> str:
         self.made.append(key)
-        await self.may.wait()
+        try:
+            await self.may.wait()
+        except asyncio.CancelledError:
+            self.cancelled.append(key)
+            raise
         if self.error is not None:
             raise self.error
         return key
@@ -79,6 +84,47 @@ async def test_work_goes_on_when_the_caller_who_asked_first_goes_away() -> None:
     maker.may.set()
     assert await second == "a"
     assert maker.made == ["a"]
+
+
+async def test_work_that_nobody_waits_for_any_more_is_cancelled_and_begun_anew_for_who_asks_then() -> None:
+    cache, maker = SharedCache(len, 100), Maker()
+    maker.may.clear()
+    waiting = [asyncio.create_task(cache.get("a", lambda: maker.make("a"))) for _ in range(2)]
+    await asyncio.sleep(0)
+    for each in waiting:
+        each.cancel()
+    await asyncio.gather(*waiting, return_exceptions=True)
+    again = asyncio.create_task(cache.get("a", lambda: maker.make("a")))
+    await asyncio.sleep(0)
+    maker.may.set()
+    assert await again == "a"
+    assert maker.cancelled == ["a"]
+    assert maker.made == ["a", "a"]
+
+
+async def test_work_that_ends_after_all_though_nobody_waits_is_kept_once() -> None:
+    cache, may = SharedCache(len, 5), asyncio.Event()
+
+    async def stubborn() -> str:
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            await may.wait()
+        return "aa"
+
+    first = asyncio.create_task(cache.get("a", stubborn))
+    await asyncio.sleep(0)
+    first.cancel()
+    await asyncio.gather(first, return_exceptions=True)
+    maker = Maker()
+    async with asyncio.timeout(5):
+        assert await cache.get("a", lambda: maker.make("aa")) == "aa"
+    may.set()
+    for _ in range(3):
+        await asyncio.sleep(0)
+    for key in ("bb", "a"):  # for which there is room: what is kept was counted once
+        await cache.get(key, lambda key=key: maker.make(key))  # type: ignore[misc]
+    assert maker.made == ["aa", "bb"]
 
 
 async def test_closing_stops_what_still_runs() -> None:
