@@ -176,6 +176,26 @@ def test_a_token_over_its_rate_is_not_told_as_a_server_that_is_full() -> None:
     (selected,) = re.findall(r'twinlens_refused_calls_total\{why=~"([a-z|]+)"\}', full)
     assert selected.split("|") == re.findall("`([a-z]+)`", of_fullness)
     assert "ResourceExhausted" not in full
+    (panel,) = (panel for panel in panels(board()) if panel["title"] == "Refused as full")
+    assert f'{{job="$job",instance=~"$instance",why=~"{selected}"}}' in panel["targets"][0]["expr"]
+    assert "ResourceExhausted" not in json.dumps(board())
+
+
+def test_methods_that_nobody_calls_are_no_lines_of_a_panel() -> None:
+    # Their rates are 0, and quantiles and shares of these NaN: most of thirty methods stood in the legends.
+    by_method = [
+        target["expr"]
+        for panel in panels(board())
+        for target in panel.get("targets", [])
+        if re.search(r"by \([^)]*grpc_method", target["expr"])
+    ]
+    assert by_method
+    assert all(re.search(" (> 0|>= 0)$", expression) for expression in by_method)
+
+
+def test_the_time_of_a_canary_is_shown_where_it_flies_once_a_minute() -> None:
+    (panel,) = (panel for panel in panels(board()) if panel["title"] == "Canary")
+    assert "[5m]" in panel["targets"][0]["expr"]
 
 
 def test_every_reason_to_refuse_a_call_is_at_zero_before_the_first_refusal_and_on_the_page() -> None:
