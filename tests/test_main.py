@@ -251,6 +251,58 @@ def test_a_signal_ends_it_in_one_line_and_leaves_nothing_half_done(
     assert sorted(path.name for path in tmp_path.iterdir()) == ["labels.txt", "pictures"]
 
 
+# It ends neither when it is interrupted nor when it is terminated, as what waits for a lock of gRPC's may not.
+_HANGING = """
+import sys, threading, types
+from twinlens import __main__ as program
+
+def hang():
+    while True:
+        try:
+            print("hangs", flush=True)
+            threading.Event().wait()
+        except BaseException:
+            pass
+
+sys.modules["hanging"] = types.SimpleNamespace(hang=hang)
+program.COMMANDS = {"hang": program.Mounted("hanging", "hang", "Hangs.")}
+sys.argv = ["twinlens", "hang"]
+sys.exit(program.main())
+"""
+
+
+@pytest.mark.parametrize("first", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("second", [signal.SIGINT, signal.SIGTERM])
+def test_a_second_signal_ends_it_at_once_whatever_it_hangs_in(first: signal.Signals, second: signal.Signals) -> None:
+    process = subprocess.Popen([sys.executable, "-c", _HANGING], stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "hangs\n"
+        process.send_signal(first)
+        assert process.stdout.readline() == "hangs\n"  # the first was noted
+        process.send_signal(second)
+        assert process.wait(timeout=20) == -second
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def test_interrupts_that_are_ignored_for_it_stay_so() -> None:
+    command = f'trap "" INT; exec {shlex.quote(sys.executable)} -c "$0"'
+    process = subprocess.Popen(["sh", "-c", command, _HANGING], stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "hangs\n"
+        process.send_signal(signal.SIGTERM)
+        assert process.stdout.readline() == "hangs\n"
+        process.send_signal(signal.SIGINT)  # of several signals the lowest comes first
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(timeout=20) == -signal.SIGTERM
+    finally:
+        process.kill()
+        process.communicate()
+
+
 def test_closed_outputs_are_no_reason_to_fail() -> None:
     command = f"exec {shlex.quote(sys.executable)} -m twinlens --version >&- 2>&-"
     assert subprocess.run(["sh", "-c", command], check=False).returncode == 0

@@ -96,8 +96,22 @@ class _Terminated(BaseException):
     """SIGTERM: whatever cleans up when interrupted does so now, too."""
 
 
-def _terminate(*_: object) -> None:
-    raise _Terminated
+def _end_on_signals() -> None:
+    """The first signal ends it with everything cleared away, a second one at once, whatever it hangs in.
+
+    An interrupt that comes while gRPC clears away can leave it waiting for ever: only the system can end it then.
+    """
+    numbers = [signal.SIGTERM]
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # otherwise it is ignored, and stays so
+        numbers.append(signal.SIGINT)
+
+    def end(number: int, _: object) -> None:
+        for each in numbers:
+            signal.signal(each, signal.SIG_DFL)
+        raise KeyboardInterrupt if number == signal.SIGINT else _Terminated
+
+    for each in numbers:
+        signal.signal(each, end)
 
 
 class LazyGroup(typer.core.TyperGroup):
@@ -199,11 +213,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Runs a command line and returns its exit code: 0 only on success, 2 for wrong usage, 130 when interrupted.
 
     On SIGTERM half-written files, private folders and started servers are cleared away as on Ctrl-C; the code is 143.
+    A second signal ends it at once.
     """
     os.environ.setdefault("GRPC_VERBOSITY", "ERROR")  # its notices would stand between our lines on stderr
     _open_outputs()
     if arguments is None:  # the process is ours
-        signal.signal(signal.SIGTERM, _terminate)
+        _end_on_signals()
     try:
         command = app()
         if _COMPLETION in os.environ:
