@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.object_store import object_store
 from twinlens.index.catalog import Catalog
 
 
@@ -14,3 +15,14 @@ def catalog(tmp_path: Path) -> Iterator[Catalog]:
     opened = Catalog(tmp_path / "data")
     yield opened
     opened.close()
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> str:
+    return str(tmp_path / "backups")
+
+
+@pytest.fixture(scope="module")
+def bucket() -> Iterator[str]:
+    with object_store() as url:
+        yield url

@@ -2,16 +2,14 @@ from __future__ import annotations
 
 import shutil
 import threading
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import fsspec
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
+from tests.support.backups import back_up, catalog_folder, contents, files_below, item, restore
 from tests.support.items import DIMENSION, SPACE, axis, new_item
-from tests.support.object_store import object_store
 from twinlens.index.catalog import Catalog
 from twinlens.index.collection import Collection
 from twinlens.index.errors import (
@@ -25,7 +23,7 @@ from twinlens.index.errors import (
     InvalidArgument,
     ItemNotFound,
 )
-from twinlens.index.item import Modality, NewItem
+from twinlens.index.item import Modality
 from twinlens.index.kinds.kind import Kind
 from twinlens.index.operations.backup import list_backups
 from twinlens.index.operations.steps import Backup, Finding, Progress
@@ -36,50 +34,6 @@ def collection(catalog: Catalog) -> Collection:
     made = catalog.create("photos", space_id=SPACE, dimension=DIMENSION)
     made.upsert([item(number) for number in range(20)], space_id=SPACE)
     return made
-
-
-@pytest.fixture
-def place(tmp_path: Path) -> str:
-    return str(tmp_path / "backups")
-
-
-@pytest.fixture(scope="module")
-def bucket() -> Iterator[str]:
-    with object_store() as url:
-        yield url
-
-
-def item(number: int, **fields: str) -> NewItem:
-    picture = b"picture %d" % (number % 15)
-    return new_item(f"item-{number:02d}", image_vector=axis(number % DIMENSION), image=picture, **fields)
-
-
-def back_up(collection: Collection, place: str, backup: str = "") -> Backup:
-    *steps, made = collection.backup(place, backup=backup)
-    assert all(isinstance(step, Progress) for step in steps)
-    assert isinstance(made, Backup)
-    return made
-
-
-def restore(catalog: Catalog, place: str, backup: str, *, id: str = "", replace: bool = False) -> Collection:  # noqa: A002
-    *steps, restored = catalog.restore(place, backup, id=id, replace=replace)
-    assert all(isinstance(step, Progress) for step in steps)
-    assert isinstance(restored, Collection)
-    return restored
-
-
-def contents(collection: Collection) -> dict[str, tuple[object, ...]]:
-    vectors: dict[str, NDArray[np.float32]] = {}
-    for ids, rows in collection.iter_vectors(Modality.IMAGE):
-        vectors.update(zip(ids, rows, strict=True))
-    return {
-        item.id: (item, collection.get_image(item.id) if item.has_image else None, vectors[item.id].tobytes())
-        for item in collection.list(limit=1000)
-    }
-
-
-def files_below(folder: Path) -> set[str]:
-    return {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
 
 
 def test_a_backup_restores_everything_under_another_name(catalog: Catalog, collection: Collection, place: str) -> None:
@@ -176,10 +130,6 @@ def test_writes_go_on_and_a_backup_holds_the_moment_it_was_begun(
     assert live == named, "pictures that were kept for the backup are removed after it"
 
 
-def catalog_folder(catalog: Catalog, id: str) -> Path:  # noqa: A002
-    return catalog._folder / id
-
-
 def test_backups_beside_writers_restore_to_a_state_that_there_was(
     catalog: Catalog, collection: Collection, place: str
 ) -> None:
@@ -243,34 +193,6 @@ def test_whoever_waits_to_close_a_collection_does_not_wait_for_its_database_to_b
     collection._state.closing.set()
     with pytest.raises(CollectionNotFound, match="is being closed"):
         back_up(collection, place)
-
-
-def change(path: Path) -> None:
-    data = bytearray(path.read_bytes())
-    data[len(data) // 2] ^= 1
-    path.write_bytes(data)
-
-
-def cut(path: Path) -> None:
-    path.write_bytes(path.read_bytes()[:-2])
-
-
-@pytest.mark.parametrize("damage", [change, cut, Path.unlink])
-@pytest.mark.parametrize("file", ["backups/one/collection.db", "backups/one/backup.json", "pictures/*/*"])
-def test_a_damaged_backup_is_refused_by_name_before_anything_appears(
-    catalog: Catalog, collection: Collection, place: str, file: str, damage: Callable[[Path], None]
-) -> None:
-    back_up(collection, place, "one")
-    damage(min(Path(place).glob(file)))
-    error = BackupNotFound if (file.endswith("json") and damage is Path.unlink) else DamagedBackup
-    with pytest.raises(error, match="backup one"):
-        restore(catalog, place, "one", id="copy")
-    with pytest.raises(CollectionNotFound):
-        catalog.get("copy")
-    with pytest.raises(error):
-        restore(catalog, place, "one", id="photos", replace=True)
-    assert catalog.get("photos") is collection
-    assert not [path for path in catalog_folder(catalog, "").iterdir() if path.name.startswith(".")]
 
 
 def test_a_database_with_a_damaged_vector_is_not_backed_up_until_its_item_is_stored_again(
@@ -374,53 +296,6 @@ def test_backups_are_listed_by_page_and_by_collection(catalog: Catalog, collecti
     assert [made.id for made in list_backups(place, limit=2)] == ["other-0", "other-1"]
     assert [made.id for made in list_backups(place, after="other-1", limit=2)] == ["other-2", "photos-0"]
     assert [made.id for made in list_backups(place, collection="photos")] == ["photos-0", "photos-1", "photos-2"]
-
-
-def test_a_damaged_collection_is_replaced_by_its_backup(tmp_path: Path, place: str) -> None:
-    catalog = Catalog(tmp_path / "own")
-    collection = catalog.create("photos", space_id=SPACE, dimension=DIMENSION)
-    collection.upsert([item(number) for number in range(5)], space_id=SPACE)
-    expected = contents(collection)
-    back_up(collection, place, "one")
-    collection.delete(["item-00"])
-    catalog.close()
-    database = tmp_path / "own/collections/photos/collection.db"
-    database.write_bytes(b"no database at all" * 1000)
-    catalog = Catalog(tmp_path / "own")
-    assert contents(restore(catalog, place, "one", replace=True)) == expected
-    catalog.close()
-    catalog = Catalog(tmp_path / "own")
-    assert contents(catalog.get("photos")) == expected
-    catalog.close()
-
-
-def test_an_open_collection_is_replaced_in_one_step(catalog: Catalog, collection: Collection, place: str) -> None:
-    expected = contents(collection)
-    back_up(collection, place, "one")
-    collection.delete(["item-00"])
-    restored = restore(catalog, place, "one", replace=True)
-    assert catalog.get("photos") is restored
-    assert contents(restored) == expected
-    with pytest.raises(CollectionNotFound):
-        collection.stats()
-
-
-def test_a_replacement_cut_off_between_its_two_renames_is_completed_at_the_next_start(
-    tmp_path: Path, place: str
-) -> None:
-    catalog = Catalog(tmp_path / "own")
-    collection = catalog.create("photos", space_id=SPACE, dimension=DIMENSION)
-    collection.upsert([new_item("a")], space_id=SPACE)
-    catalog.close()
-    folder = tmp_path / "own/collections"
-    (folder / "photos").rename(folder / ".restored.photos")
-    catalog = Catalog(tmp_path / "own")
-    assert catalog.get("photos").get("a").id == "a"
-    catalog.close()
-    shutil.copytree(folder / "photos", folder / ".restored.photos")
-    catalog = Catalog(tmp_path / "own")
-    assert [path.name for path in folder.iterdir()] == ["photos"]
-    catalog.close()
 
 
 def test_a_lost_picture_does_not_stop_a_backup_and_is_counted(

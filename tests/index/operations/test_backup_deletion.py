@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import fsspec
 import pytest
 
 from tests.support.items import DIMENSION, SPACE, axis, new_item
-from tests.support.object_store import object_store
 from twinlens.index.catalog import Catalog
 from twinlens.index.collection import Collection
 from twinlens.index.errors import BackupExists, BackupNotFound, DamagedBackup, InvalidArgument, PlaceUnavailable
@@ -30,12 +28,6 @@ def place(tmp_path: Path, collection: Collection) -> Path:
     for name in ("first", "second"):
         back_up(collection, tmp_path / "place", name)
     return tmp_path / "place"
-
-
-@pytest.fixture(scope="module")
-def bucket() -> Iterator[str]:
-    with object_store() as url:
-        yield url
 
 
 def back_up(collection: Collection, place: Path | str, name: str) -> None:
