@@ -75,6 +75,7 @@ class Admission:
         *,
         pictures: bool = False,
         fetches: bool = False,
+        held: int = 0,
         call: Call | None = None,
     ) -> Iterator[None]:
         """Holds room for a request while it is worked on.
@@ -85,6 +86,7 @@ class Admission:
             pictures: Whether any of them is a picture to embed.
             fetches: Whether something is to be had first: a picture from elsewhere, the vectors of many labels. How
                 long that takes says nothing of the work on these items, so such calls wait as large ones do.
+            held: How many of the items inside wait for just this; where there are no others, it is alone.
             call: Who asks, for the deadline.
 
         Raises:
@@ -92,7 +94,7 @@ class Admission:
         """
         large = fetches or items > self._max_batch
         backlog = None if large else self._pictures if pictures else self._texts
-        if self._items:
+        if self._items > held:
             self._check(items, size_bytes, backlog, call)
         if backlog is not None:
             backlog.enter(items, time.monotonic())

@@ -82,12 +82,12 @@ class Classifier:
         room.check(len(pictures))
         size_bytes, fetches = sum(map(size_of, pictures)), any_fetched(pictures) or self._waits(words)
         with self._admission.admit(len(pictures), size_bytes, pictures=True, fetches=fetches, call=call):
-            scorer = await self._scorer(words, room, call)
+            scorer = await self._scorer(words, room, call, held=len(pictures))
             outcomes = await self._engine.embed(pictures, call)
         return outcomes, scorer
 
     async def scorer(self, words: Words, *, top_k: int, call: Call) -> LabelScorer:
-        """What to score pictures by. Not admitted: whoever asks bounds how often.
+        """What to score pictures by. Only labels to embed are admitted: whoever asks bounds how often.
 
         Args:
             words: The labels.
@@ -96,9 +96,9 @@ class Classifier:
 
         Raises:
             ServiceError: INVALID_ARGUMENT for labels, templates or thresholds that cannot be meant, FAILED_PRECONDITION
-                for a model without one of the towers.
+                for a model without one of the towers, RESOURCE_EXHAUSTED when the server is full.
         """
-        return await self._scorer(words, self._room(words, top_k), call)
+        return await self._scorer(words, self._room(words, top_k), call, held=0)
 
     async def embed_words(self, words: Words, call: Call) -> dict[str, LabelVectors]:
         """The vectors of labels and background prompts, by their digests.
@@ -107,9 +107,9 @@ class Classifier:
             ServiceError: as `scorer`.
         """
         self._check(words)
-        vectors = {self._labels.key(words.labels, words.prompts): await self._label_vectors(words, call)}
+        vectors = {self._labels.key(words.labels, words.prompts): await self._label_vectors(words, call, held=0)}
         if words.none.background:
-            background = await self._background_vectors(words, call)
+            background = await self._background_vectors(words, call, held=0)
             vectors[self._labels.key(words.none.background, (PLACEHOLDER,))] = background
         return vectors
 
@@ -132,9 +132,9 @@ class Classifier:
             for labels, templates in ((words.labels, words.prompts), (words.none.background, (PLACEHOLDER,)))
         )
 
-    async def _scorer(self, words: Words, room: LabelRoom, call: Call) -> LabelScorer:
-        vectors = await self._label_vectors(words, call)
-        background = (await self._background_vectors(words, call)).labels if words.none.background else None
+    async def _scorer(self, words: Words, room: LabelRoom, call: Call, *, held: int) -> LabelScorer:
+        vectors = await self._label_vectors(words, call, held=held)
+        background = (await self._background_vectors(words, call, held=held)).labels if words.none.background else None
         return LabelScorer(
             labels=words.labels,
             room=room,
@@ -144,12 +144,12 @@ class Classifier:
             none=words.none,
         )
 
-    async def _label_vectors(self, words: Words, call: Call) -> LabelVectors:
-        return await self._labels.get(words.labels, words.prompts, call, kept=words.kept)
+    async def _label_vectors(self, words: Words, call: Call, *, held: int) -> LabelVectors:
+        return await self._labels.get(words.labels, words.prompts, call, kept=words.kept, held=held)
 
-    async def _background_vectors(self, words: Words, call: Call) -> LabelVectors:
-        what = "background prompt"
-        return await self._labels.get(words.none.background, (PLACEHOLDER,), call, what=what, kept=words.kept)
+    async def _background_vectors(self, words: Words, call: Call, *, held: int) -> LabelVectors:
+        what, prompts = "background prompt", words.none.background
+        return await self._labels.get(prompts, (PLACEHOLDER,), call, what=what, kept=words.kept, held=held)
 
 
 class _Block:

@@ -108,12 +108,14 @@ class ExampleClassifier:
             shown.source.collection is not None and not self._examples.has(shown.source, shown.scoring.rule)
         )
         with self._admission.admit(items, size_bytes, pictures=True, fetches=fetches, call=call):
-            scorer, examples = await self._scorer(shown, top_k, call, pictures=len(pictures))
+            scorer, examples = await self._scorer(shown, top_k, call, pictures=len(pictures), held=items)
             outcomes = await self._engine.embed(pictures, call)
         return outcomes, scorer, examples
 
     async def scorer(self, shown: Shown, *, top_k: int, call: Call) -> tuple[LabelScorer, ExampleVectors]:
-        """What to score pictures by, and what the examples became. Not admitted: whoever asks bounds how often.
+        """What to score pictures by, and what the examples became.
+
+        Only labels to embed are admitted: whoever asks bounds how often.
 
         Args:
             shown: The examples.
@@ -122,10 +124,10 @@ class ExampleClassifier:
 
         Raises:
             ServiceError: INVALID_ARGUMENT for examples or options that cannot be meant, FAILED_PRECONDITION for a model
-                without the towers.
+                without the towers, RESOURCE_EXHAUSTED when the server is full.
         """
         self._check(shown)
-        return await self._scorer(shown, top_k, call, pictures=0)
+        return await self._scorer(shown, top_k, call, pictures=0, held=0)
 
     def _check(self, shown: Shown) -> None:
         shown.check()
@@ -135,12 +137,12 @@ class ExampleClassifier:
             raise ServiceError(Code.FAILED_PRECONDITION, no_tower(self._engine.manifest, Modality.TEXT, so, instead))
 
     async def _scorer(
-        self, shown: Shown, top_k: int, call: Call, *, pictures: int
+        self, shown: Shown, top_k: int, call: Call, *, pictures: int, held: int
     ) -> tuple[LabelScorer, ExampleVectors]:
         examples = await self._examples.get(shown.source, shown.scoring.rule, call)
         room = LabelRoom(examples.labels, top_k, self._max_reply_bytes)
         room.check(pictures)
-        targets, truncated = await self._targets(examples, shown, call)
+        targets, truncated = await self._targets(examples, shown, call, held)
         rule: Callable[[NDArray[np.float64]], Scores]
         if shown.scoring.rule is ExampleRule.PROTOTYPE:
             rule = _Prototypes(targets, shown.scoring)
@@ -157,7 +159,7 @@ class ExampleClassifier:
         return scorer, examples
 
     async def _targets(
-        self, examples: ExampleVectors, shown: Shown, call: Call
+        self, examples: ExampleVectors, shown: Shown, call: Call, held: int
     ) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
         """The vectors to compare with, and which labels have a prompt that was cut."""
         weight = shown.scoring.text_weight
@@ -165,7 +167,7 @@ class ExampleClassifier:
             return examples.targets, np.zeros(len(examples.labels), dtype=np.bool_)
         prompts = shown.templates or (DEFAULT_TEMPLATE,)
         check_labels(examples.labels, prompts)
-        texts = await self._labels.get(examples.labels, prompts, call)
+        texts = await self._labels.get(examples.labels, prompts, call, held=held)
         mixed = (1.0 - weight) * examples.targets.astype(np.float64)
         mixed += weight * texts.labels.astype(np.float64)
         return directions(mixed, examples.labels, "text and examples"), texts.truncated

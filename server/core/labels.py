@@ -5,12 +5,14 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from twinlens.server.core.admission import Admission
 from twinlens.server.core.call import Call
 from twinlens.server.core.engine import Engine, Text
 from twinlens.server.core.errors import Code, Reason, ServiceError, invalid_argument
@@ -22,8 +24,9 @@ DEFAULT_TEMPLATE = "a photo of a {}."
 NEUTRAL_LABEL = "thing"
 # Of UTF-8, of a label and of a template. Every result repeats its labels, and every label is put into every template.
 MAX_TEXT_BYTES = 1024
-# Prompts embedded at a time while a large set of labels is prepared.
-_CHUNK = 1024
+# Batches of prompts that are worked on at a time, however many there are: one runs, the others are ready, so that the
+# tower goes from batch to batch.
+_BATCHES_AT_A_TIME = 4
 # Below this length the mean of unit vectors is rounding, not a direction.
 _CANCELLED = 1e-5
 
@@ -56,10 +59,22 @@ def fill(template: str, label: str) -> str:
 
 
 class LabelCache:
-    """Label vectors, kept."""
+    """Label vectors, kept.
 
-    def __init__(self, engine: Engine, io: WorkerPool, max_bytes: int) -> None:
+    Args:
+        engine: Embeds prompts.
+        admission: Weighs them.
+        io: Where files are read and written.
+        max_bytes: What all vectors may take.
+        max_batch: Most prompts in one run of the tower.
+    """
+
+    def __init__(
+        self, engine: Engine, admission: Admission, io: WorkerPool, max_bytes: int, *, max_batch: int = 16
+    ) -> None:
         self._engine = engine
+        self._admission = admission
+        self._at_a_time = _BATCHES_AT_A_TIME * max_batch
         self._io = io
         self._cache: SharedCache[LabelVectors] = SharedCache(_size, max_bytes)
 
@@ -71,8 +86,12 @@ class LabelCache:
         *,
         what: str = "label",
         kept: KeptVectors | None = None,
+        held: int = 0,
     ) -> LabelVectors:
-        """Vectors of labels, from the cache or embedded now.
+        """Vectors of labels, from the cache or embedded now, for all who ask for the same at the same time.
+
+        What is embedded is admitted as other texts are, but for what the caller who asked first holds already: that
+        waits for the labels, so what is worked on at a time is the larger of the two.
 
         Args:
             labels: See `check_labels`.
@@ -80,13 +99,15 @@ class LabelCache:
             call: The call this is for.
             what: What a label is called in an error.
             kept: Where to look, before anything is embedded, and where what is embedded is kept.
+            held: Items for which the call was admitted, and which wait for this.
 
         Raises:
-            ServiceError: INVALID_ARGUMENT naming a label that cannot be embedded.
+            ServiceError: INVALID_ARGUMENT naming a label that cannot be embedded, RESOURCE_EXHAUSTED when the server is
+                full.
         """
         key = self.key(labels, templates)
         shared = replace(call, deadline_s=None)  # it goes on when this caller goes away
-        return await self._cache.get(key, lambda: self._make(key, labels, templates, shared, what, kept))
+        return await self._cache.get(key, lambda: self._make(key, labels, templates, shared, what, kept, held))
 
     def has(self, labels: Sequence[str], templates: Sequence[str]) -> bool:
         """Whether nothing has to be embedded for `get`."""
@@ -109,27 +130,39 @@ class LabelCache:
         call: Call,
         what: str,
         kept: KeptVectors | None,
+        held: int,
     ) -> LabelVectors:
         if kept is None:
-            return await self._embed(labels, templates, call, what)
+            return await self._embed(labels, templates, call, what, held)
         found = await self._io.submit(call.priority, kept.read, key)
         if found is not None and found.labels.shape == (len(labels), self._engine.dimension):
             return found
-        vectors = await self._embed(labels, templates, call, what)
+        vectors = await self._embed(labels, templates, call, what, held)
         await self._io.submit(call.priority, kept.write, key, vectors)
         return vectors
 
-    async def _embed(self, labels: Sequence[str], templates: Sequence[str], call: Call, what: str) -> LabelVectors:
+    async def _embed(
+        self, labels: Sequence[str], templates: Sequence[str], call: Call, what: str, held: int
+    ) -> LabelVectors:
         everything = [*labels, NEUTRAL_LABEL]
-        per_chunk = max(1, _CHUNK // len(templates))
+        per_chunk = max(1, self._at_a_time // len(templates))
+        prompts = min(per_chunk, len(everything)) * len(templates)
         rows: list[NDArray[np.float32]] = []
         truncated: list[bool] = []
-        for start in range(0, len(everything), per_chunk):
-            chunk, cut = await self._embed_chunk(everything[start : start + per_chunk], templates, call, what)
-            rows += chunk
-            truncated += cut
+        with self._admitted(prompts, sum(map(len, (*everything, *templates))), call, held):
+            for start in range(0, len(everything), per_chunk):
+                chunk, cut = await self._embed_chunk(everything[start : start + per_chunk], templates, call, what)
+                rows += chunk
+                truncated += cut
         vectors = np.stack(rows)
         return LabelVectors(vectors[:-1], vectors[-1], np.array(truncated[:-1], dtype=np.bool_))
+
+    def _admitted(self, prompts: int, size_bytes: int, call: Call, held: int) -> AbstractContextManager[object]:
+        more = prompts - held
+        if more <= 0:
+            return nullcontext()
+        waits = self._engine.is_bulk(prompts)
+        return self._admission.admit(more, size_bytes, fetches=waits, held=held, call=call)
 
     async def _embed_chunk(
         self, labels: Sequence[str], templates: Sequence[str], call: Call, what: str

@@ -30,9 +30,10 @@ async def test_calls_whose_labels_are_not_at_hand_are_not_held_to_the_wait_of_pi
         admit, told = served.app.admission.admit, []
 
         @contextmanager
-        def noted(*args: Any, fetches: bool = False, **options: Any) -> Iterator[None]:
-            told.append(fetches)
-            with admit(*args, fetches=fetches, **options):
+        def noted(*args: Any, pictures: bool = False, fetches: bool = False, **options: Any) -> Iterator[None]:
+            if pictures:
+                told.append(fetches)
+            with admit(*args, pictures=pictures, fetches=fetches, **options):
                 yield
 
         monkeypatch.setattr(served.app.admission, "admit", noted)
