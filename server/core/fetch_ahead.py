@@ -6,15 +6,12 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from twinlens.server.core.call import Call
 from twinlens.server.core.errors import as_item_failure
 from twinlens.server.core.fetch import Fetcher
 from twinlens.server.core.fetching.errors import NotFetched
-
-if TYPE_CHECKING:
-    from twinlens.server.core.upsert import Incoming
+from twinlens.server.core.incoming import Incoming
 
 # Of one stream at a time: what a stream of addresses may hold in memory before its items are grouped.
 AHEAD = 4

@@ -4,17 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, field, replace
-from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
+from dataclasses import replace
 
 from twinlens.index.contract import CollectionLike
 from twinlens.index.errors import InvalidArgument, InvalidVector
-from twinlens.index.ids import MAX_ITEM_ID_BYTES, check_item_id
 from twinlens.index.item import Modality, NewItem
 from twinlens.server.core.call import Call
 from twinlens.server.core.engine import Engine, Input, Picture, Text, UnitVector
@@ -24,90 +19,19 @@ from twinlens.server.core.errors import (
     Reason,
     ServiceError,
     as_item_failure,
-    invalid_argument,
 )
 from twinlens.server.core.fetch import Fetcher
 from twinlens.server.core.fetch_ahead import fetch_ahead
+from twinlens.server.core.incoming import Incoming, fault_of, in_groups
 from twinlens.server.core.lanes import Priority
 from twinlens.server.core.lookup import unit_vector
 from twinlens.server.core.pool import WorkerPool
 from twinlens.server.core.towers import no_tower
+from twinlens.server.core.upsert_report import UpsertReport
 
-GROUP_ITEMS = 64
-# Of items that bring their vectors: a transaction costs the same for more of them, and nobody waits for a tower.
-BROUGHT_GROUP_ITEMS = 256
-GROUP_BYTES = 16 * 2**20
 # Groups in work over all streams: what bounds the memory of bulk writing.
 _GROUPS_AT_ONCE = 4
 _GROUPS_A_STREAM = 2
-# What a failure takes beside its id and its message: a position, a reason, and their tags and lengths.
-_FAILURE_BYTES = 32
-
-
-@dataclass(frozen=True, slots=True)
-class Incoming:
-    """An item as it came in; `fault` is set if it could not even be read.
-
-    Attributes:
-        position: Its place in the stream, from 0.
-        image: The encoded picture; empty means none.
-        image_url: Where to fetch it instead.
-        vectors: Brought instead of being embedded, each of shape (d,).
-        size_bytes: What all of it took on the wire.
-    """
-
-    position: int
-    id: str = ""
-    uri: str = ""
-    caption: str = ""
-    image: bytes = b""
-    image_url: str = ""
-    vectors: Mapping[Modality, NDArray[np.float32]] = field(default_factory=dict)
-    metadata: Mapping[str, Any] = field(default_factory=dict)
-    size_bytes: int = 0
-    fault: ItemFailure | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class NotStored:
-    """An item that was not stored, and why; an id that is too long to be one is cut short."""
-
-    position: int
-    id: str
-    failure: ItemFailure
-
-
-@dataclass(slots=True)
-class UpsertReport:
-    """What became of a stream.
-
-    Attributes:
-        max_failure_bytes: What the failures may take, for a stream has no end.
-        stored: How many items are on disk.
-        truncated: How many captions were cut.
-        failures: The items that are not stored.
-    """
-
-    max_failure_bytes: int
-    stored: int = 0
-    truncated: int = 0
-    failures: list[NotStored] = field(default_factory=list)
-    _failure_bytes: int = field(default=0, init=False, repr=False)
-
-    def fail(self, item: Incoming, failure: ItemFailure) -> None:
-        """Notes an item that is not stored.
-
-        Raises:
-            ServiceError: INVALID_ARGUMENT where these are more than a reply can tell.
-        """
-        told = item.id if len(item.id.encode()) <= MAX_ITEM_ID_BYTES else f"{item.id[:57]}..."
-        self.failures.append(NotStored(item.position, told, failure))
-        self._failure_bytes += len(told.encode()) + len(failure.message.encode()) + _FAILURE_BYTES
-        if self._failure_bytes > self.max_failure_bytes:
-            raise invalid_argument(
-                f"{len(self.failures)} items of the stream cannot be stored, more than a reply can tell; the last: "
-                f"{failure.message} (what is stored already stays)"
-            )
 
 
 class Upserter:
@@ -162,7 +86,7 @@ class Upserter:
         try:
             async with (
                 aclosing(fetch_ahead(items, self._fetcher, bulk)) as whole,
-                aclosing(_groups(whole)) as groups,
+                aclosing(in_groups(whole)) as groups,
             ):
                 async for group in groups:
                     if len(running) == _GROUPS_A_STREAM:
@@ -201,7 +125,7 @@ class Upserter:
         good: list[Incoming] = []
         vectors: dict[int, dict[Modality, UnitVector]] = {}
         for item in group:
-            fault = item.fault or _fault(item) or self._useless(item)
+            fault = item.fault or fault_of(item) or self._useless(item)
             if fault is not None:
                 report.fail(item, fault)
                 continue
@@ -277,31 +201,3 @@ class Upserter:
     async def _store(self, collection: CollectionLike, items: Sequence[NewItem], call: Call) -> None:
         async with self._writers:
             await self._io.submit(call.priority, collection.upsert, items, space_id=self._engine.manifest.space_id)
-
-
-def _fault(item: Incoming) -> ItemFailure | None:
-    if not item.image and not item.caption:
-        if not item.vectors:
-            return ItemFailure(Reason.INVALID_INPUT, "the item has neither image nor caption")
-        if not item.id:
-            return ItemFailure(Reason.INVALID_INPUT, "an item of vectors alone needs an id")
-    try:
-        if item.id:  # refused before the item is embedded for nothing
-            check_item_id(item.id)
-    except InvalidArgument as error:
-        return ItemFailure(Reason.INVALID_INPUT, str(error))
-    return None
-
-
-async def _groups(items: AsyncIterator[Incoming]) -> AsyncGenerator[list[Incoming], None]:
-    group: list[Incoming] = []
-    size_bytes = 0
-    async for item in items:
-        group.append(item)
-        size_bytes += item.size_bytes
-        most = BROUGHT_GROUP_ITEMS if item.vectors else GROUP_ITEMS
-        if len(group) >= most or size_bytes >= GROUP_BYTES:
-            yield group
-            group, size_bytes = [], 0
-    if group:
-        yield group

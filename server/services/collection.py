@@ -16,8 +16,8 @@ from twinlens.server.core.app import Application
 from twinlens.server.core.call import current_call
 from twinlens.server.core.caller import Caller, Scope
 from twinlens.server.core.errors import ItemFailure, Reason, invalid_argument
+from twinlens.server.core.incoming import Incoming
 from twinlens.server.core.page import cut, decode_token, page_size
-from twinlens.server.core.upsert import Incoming
 from twinlens.server.services import convert, convert_collection
 from twinlens.server.services.interceptor import Context
 from twinlens.v1 import collection_pb2 as pb

@@ -11,7 +11,8 @@ import pytest
 from tests.server.running import Running, picture, refusal
 from tests.support.fake_encoder import FakeEncoder
 from twinlens.server.core.call import Call
-from twinlens.server.core.upsert import BROUGHT_GROUP_ITEMS, Incoming, UpsertReport
+from twinlens.server.core.incoming import BROUGHT_GROUP_ITEMS, Incoming
+from twinlens.server.core.upsert_report import UpsertReport
 from twinlens.v1 import collection_pb2 as pb
 from twinlens.v1 import content_pb2, search_pb2
 

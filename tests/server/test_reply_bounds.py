@@ -17,7 +17,7 @@ from tests.server.running import Running, refusal, run_server
 from tests.support.fake_encoder import FakeEncoder
 from twinlens.server.core.call import Call
 from twinlens.server.core.errors import Code, ServiceError
-from twinlens.server.core.upsert import Incoming, _groups
+from twinlens.server.core.incoming import Incoming, in_groups
 from twinlens.server.services import convert
 from twinlens.server.services.collection import _incoming
 from twinlens.v1 import collection_operations_pb2, content_pb2, search_pb2
@@ -150,7 +150,7 @@ async def test_failures_are_told_beside_the_event_loop(served: Running, monkeypa
 
 
 async def test_all_of_an_item_counts_in_how_much_is_worked_on_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("twinlens.server.core.upsert.GROUP_BYTES", 2000)
+    monkeypatch.setattr("twinlens.server.core.incoming.GROUP_BYTES", 2000)
     long = [pb.NewItem(caption="ä" * 500), pb.NewItem(uri="u" * 1000), pb.NewItem(image=b"i" * 1000), pb.NewItem()]
     long[3].metadata["long"] = "m" * 1000
     broken = pb.NewItem(id="ä" * 500)
@@ -158,7 +158,7 @@ async def test_all_of_an_item_counts_in_how_much_is_worked_on_at_a_time(monkeypa
     items = [*long, broken, broken]
 
     sent = _incoming("photos", pb.UpsertItemsRequest(items=items), no_more())
-    assert [[item.position for item in group] async for group in _groups(sent)] == [[0, 1], [2, 3], [4, 5]]
+    assert [[item.position for item in group] async for group in in_groups(sent)] == [[0, 1], [2, 3], [4, 5]]
 
 
 async def no_more() -> AsyncIterator[pb.UpsertItemsRequest]:
