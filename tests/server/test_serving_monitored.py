@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import urllib.request
@@ -28,8 +29,10 @@ SCRIPT = Path(__file__).with_name("serve_fake.py")
 
 
 @contextmanager
-def process(tmp_path: Path, **settings: str) -> Iterator[subprocess.Popen[str]]:
-    variables = {f"TWINLENS_{name.upper()}": value for name, value in settings.items()}
+def process(
+    tmp_path: Path, environment: dict[str, str] | None = None, **settings: str
+) -> Iterator[subprocess.Popen[str]]:
+    variables = {f"TWINLENS_{name.upper()}": value for name, value in settings.items()} | (environment or {})
     command = [sys.executable, str(SCRIPT), str(tmp_path / "data"), str(tmp_path / "port")]
     with subprocess.Popen(command, env={**os.environ, **variables}, stderr=subprocess.PIPE, text=True) as started:
         try:
@@ -68,9 +71,47 @@ def test_every_line_of_a_json_log_is_an_object_from_the_start_to_the_end(tmp_pat
     assert [call["method"] for call in calls] == ["twinlens.v1.EmbeddingService/Embed"]
 
 
-def test_a_port_for_metrics_that_is_taken_ends_the_start_with_one_line(tmp_path: Path) -> None:
-    import socket
+def test_a_server_sends_its_spans_the_last_ones_when_it_stops(tmp_path: Path) -> None:
+    pytest.importorskip("opentelemetry.sdk")
+    from tests.server.span_collector import collecting
 
+    with collecting() as (collector, endpoint), process(tmp_path, log_format="json", otlp_endpoint=endpoint) as started:
+        told = lines(started)
+        said(told, "serving fake/1 on 127.0.0.1:")
+        with grpc.insecure_channel(f"127.0.0.1:{(tmp_path / 'port').read_text().strip()}") as channel:
+            embedding_pb2_grpc.EmbeddingServiceStub(channel).Embed(embed_request("a text"), timeout=PATIENCE_S)
+        started.send_signal(signal.SIGTERM)
+        (call,) = (line for line in told if line["logger"] == "twinlens.access")
+        assert started.wait(PATIENCE_S) == 0
+        (sent,) = collector.requests.get(timeout=PATIENCE_S).resource_spans
+    spans = {span.name: span for scope in sent.scope_spans for span in scope.spans}
+    assert set(spans) == {call["method"], "prepare", "queue", "encode"}
+    assert {span.trace_id.hex() for span in spans.values()} == {call["trace_id"]}
+
+
+def test_a_collector_that_takes_spans_and_never_answers_holds_up_nobody(tmp_path: Path) -> None:
+    pytest.importorskip("opentelemetry.sdk")
+    with socket.create_server(("127.0.0.1", 0)) as hole:
+        endpoint = f"http://127.0.0.1:{hole.getsockname()[1]}"
+        # So few are kept that most of them have no place.
+        few = {"OTEL_BSP_MAX_QUEUE_SIZE": "64", "OTEL_BSP_MAX_EXPORT_BATCH_SIZE": "32"}
+        with process(tmp_path, few, log_format="json", otlp_endpoint=endpoint) as started:
+            told = lines(started)
+            said(told, "serving fake/1 on 127.0.0.1:")
+            with grpc.insecure_channel(f"127.0.0.1:{(tmp_path / 'port').read_text().strip()}") as channel:
+                embedding = embedding_pb2_grpc.EmbeddingServiceStub(channel)
+                for number in range(100):  # all their lines fit into the pipe
+                    embedding.Embed(embed_request(f"text {number}"), timeout=PATIENCE_S)
+            started.send_signal(signal.SIGTERM)
+            rest = list(told)
+            assert started.wait(PATIENCE_S) == 0
+    assert sum(line["logger"] == "twinlens.access" for line in rest) == 100
+    # Not a line for every span that has no place.
+    assert sum(line["logger"].startswith("opentelemetry") for line in rest) < 20
+    assert rest[-1]["message"] == "the last spans could not be sent within 3 s"
+
+
+def test_a_port_for_metrics_that_is_taken_ends_the_start_with_one_line(tmp_path: Path) -> None:
     from tests.support.fake_encoder import FakeEncoder
 
     with socket.create_server(("127.0.0.1", 0)) as taken:

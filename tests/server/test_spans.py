@@ -1,12 +1,10 @@
 from __future__ import annotations
 
 import asyncio
-import queue
 import sys
 import threading
-from collections.abc import AsyncIterator, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import grpc
@@ -14,7 +12,6 @@ import pytest
 
 pytest.importorskip("opentelemetry.sdk")
 
-from opentelemetry.proto.collector.trace.v1 import trace_service_pb2, trace_service_pb2_grpc
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
@@ -22,6 +19,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.sdk.trace.sampling import ParentBased, TraceIdRatioBased
 
 from tests.server.running import Running, embed_request, picture, refusal, run_server
+from tests.server.span_collector import collecting
 from tests.server.watched import PATIENCE_S, WatchedEncoder, until
 from tests.support.fake_encoder import FakeEncoder
 from twinlens.server.core.active import StartError
@@ -168,33 +166,6 @@ def test_a_batch_is_told_once_to_each_call_with_its_longest_wait() -> None:
     ran = ("encode", 5.0, 7.0, {"tower": "image", "batch_items": 4})
     assert one.stages == [("queue", 1.0, 5.0, {"tower": "image"}), ran]
     assert other.stages == [("queue", 3.0, 5.0, {"tower": "image"}), ran]
-
-
-class Collector(trace_service_pb2_grpc.TraceServiceServicer):
-    """What spans are sent to."""
-
-    def __init__(self) -> None:
-        self.requests: queue.Queue[trace_service_pb2.ExportTraceServiceRequest] = queue.Queue()
-
-    def Export(  # noqa: N802 - the wire's name
-        self, request: trace_service_pb2.ExportTraceServiceRequest, context: grpc.ServicerContext
-    ) -> trace_service_pb2.ExportTraceServiceResponse:
-        del context
-        self.requests.put(request)
-        return trace_service_pb2.ExportTraceServiceResponse()
-
-
-@contextmanager
-def collecting() -> Iterator[tuple[Collector, str]]:
-    collector = Collector()
-    server = grpc.server(ThreadPoolExecutor(1))
-    trace_service_pb2_grpc.add_TraceServiceServicer_to_server(collector, server)  # type: ignore[no-untyped-call]
-    port = server.add_insecure_port("127.0.0.1:0")
-    server.start()
-    try:
-        yield collector, f"http://127.0.0.1:{port}"
-    finally:
-        server.stop(None)
 
 
 async def test_spans_are_sent_by_otlp_the_last_ones_at_the_end(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
