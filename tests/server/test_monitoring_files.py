@@ -220,6 +220,11 @@ async def test_the_page_tells_of_every_metric_and_of_no_other(series: dict[str, 
     assert told == there
 
 
+def test_the_log_of_every_call_does_not_fill_the_disk_of_a_container() -> None:
+    server = yaml.safe_load((DEPLOY / "compose.yml").read_text(encoding="utf-8"))["services"]["twinlens"]
+    assert server["logging"]["driver"] == "local"
+
+
 def test_prometheus_and_the_compose_file_agree_on_port_and_files() -> None:
     prometheus = yaml.safe_load((DEPLOY / "prometheus.yml").read_text(encoding="utf-8"))
     compose = yaml.safe_load((DEPLOY / "compose.yml").read_text(encoding="utf-8"))
