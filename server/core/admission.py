@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
+from weakref import WeakValueDictionary
 
 from twinlens.server.core.backlog import Backlog, retry_after_s
 from twinlens.server.core.call import Call
@@ -22,11 +25,41 @@ _BATCHES_INSIDE = 5
 _MIN_FLOOR = 64
 
 
+class Place:
+    """What a call that was let in holds; others wait for it in one stage at a time.
+
+    Args:
+        items: How many it brings.
+        stages: What it goes through, of those where waiting is bounded.
+    """
+
+    def __init__(self, items: int, stages: Sequence[Backlog]) -> None:
+        self._items = items
+        self._stages = deque(stages)
+        self._enter()
+
+    def embedded(self) -> None:
+        """The towers are done with it: how long the search takes is nothing to those who wait for them."""
+        if len(self._stages) > 1:
+            self.leave(served=True)
+            self._enter()
+
+    def leave(self, *, served: bool) -> None:
+        """Leaves the stage it is in; `served`: with what it came for."""
+        if self._stages:
+            self._stages.popleft().leave(self._items, time.monotonic(), served=served)
+
+    def _enter(self) -> None:
+        if self._stages:
+            self._stages[0].enter(self._items, time.monotonic())
+
+
 class Admission:
     """Refuses at once what does not fit. A request that is alone is always admitted.
 
-    Calls of at most one batch are held to a wait, pictures and texts apart, for they take very different times and do
-    not wait for each other. Larger ones, which they overtake, wait as long as it takes, but leave room for them.
+    Calls of at most one batch are held to a wait: for the towers, pictures and texts apart, for they take very
+    different times and do not wait for each other; and for the collection they search, each apart, for one of them may
+    hang and the others answer. Larger ones, which they overtake, wait as long as it takes, but leave room for them.
     Streams are not counted here: their items wait for their turn in windows of their own.
 
     Args:
@@ -53,6 +86,9 @@ class Admission:
         self._max_large = max_items - min(floor, max_items // 2)
         self._pictures = Backlog(floor, max_wait_s)
         self._texts = Backlog(floor, max_wait_s)
+        self._make_backlog = partial(Backlog, floor, max_wait_s)
+        # As long as calls are there.
+        self._searches: WeakValueDictionary[str, Backlog] = WeakValueDictionary()
         self._items = 0
         self._large = 0
         self._large_out = Outflow(_MEMORY_S)
@@ -75,9 +111,11 @@ class Admission:
         *,
         pictures: bool = False,
         fetches: bool = False,
+        embeds: bool = True,
+        collection: str = "",
         held: int = 0,
         call: Call | None = None,
-    ) -> Iterator[None]:
+    ) -> Iterator[Place]:
         """Holds room for a request while it is worked on.
 
         Args:
@@ -86,41 +124,52 @@ class Admission:
             pictures: Whether any of them is a picture to embed.
             fetches: Whether something is to be had first: a picture from elsewhere, the vectors of many labels. How
                 long that takes says nothing of the work on these items, so such calls wait as large ones do.
+            embeds: Whether there is anything to embed.
+            collection: What is searched then, by its id; empty: nothing.
             held: How many of the items inside wait for just this; where there are no others, it is alone.
             call: Who asks, for the deadline.
+
+        Yields:
+            Its place, to be told when everything is embedded and the search begins.
 
         Raises:
             ServiceError: RESOURCE_EXHAUSTED when the server is full, or could not answer in time.
         """
         large = fetches or items > self._max_batch
-        backlog = None if large else self._pictures if pictures else self._texts
+        stages = [] if large else self._stages(pictures, embeds, collection)
         if self._items > held:
-            self._check(items, size_bytes, backlog, call)
-        if backlog is not None:
-            backlog.enter(items, time.monotonic())
-        else:
+            self._check(items, size_bytes, stages, call)
+        if large:
             self._large_out.advance(time.monotonic(), busy=self._large > 0)
             self._large += items
         self._items += items
         self._bytes += size_bytes
-        served = False
+        place, served = Place(items, stages), False
         try:
-            yield
+            yield place
             served = True
         finally:
             self._items -= items
             self._bytes -= size_bytes
-            if backlog is not None:
-                backlog.leave(items, time.monotonic(), served=served)
-            else:
+            place.leave(served=served)
+            if large:
                 self._large_out.advance(time.monotonic(), busy=True)
                 self._large_out.came_out(items)
                 self._large -= items
 
-    def _check(self, items: int, size_bytes: int, backlog: Backlog | None, call: Call | None) -> None:
+    def _stages(self, pictures: bool, embeds: bool, collection: str) -> list[Backlog]:
+        stages = [self._pictures if pictures else self._texts] if embeds else []
+        if collection:
+            search = self._searches.get(collection)
+            if search is None:
+                search = self._searches[collection] = self._make_backlog()
+            stages.append(search)
+        return stages
+
+    def _check(self, items: int, size_bytes: int, stages: Sequence[Backlog], call: Call | None) -> None:
         over = self._items + items - self._max_items
         over_bytes = self._bytes + size_bytes - self._max_bytes
-        if backlog is None:
+        if not stages:
             if self._large:
                 over = max(over, self._large + items - self._max_large)
             if over > 0:
@@ -134,9 +183,9 @@ class Admission:
             raise self._refusal("bytes", _RETRY_AFTER_S)
         now_s = time.monotonic()
         left_s = None if call is None or call.deadline_s is None else call.deadline_s - now_s
-        hint_s = backlog.refusal(items, now_s, left_s)
-        if hint_s is not None:
-            raise self._refusal("wait", hint_s)
+        hints_s = [hint_s for stage in stages if (hint_s := stage.refusal(items, now_s, left_s)) is not None]
+        if hints_s:
+            raise self._refusal("wait", max(hints_s))
 
     def _until_out(self, items: float) -> float:
         """How long until so many items of large calls will have come out."""

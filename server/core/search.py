@@ -12,7 +12,7 @@ import numpy as np
 from twinlens.index.contract import CollectionLike
 from twinlens.index.filters.parse import check_filter
 from twinlens.index.item import Hit, Modality
-from twinlens.server.core.admission import Admission
+from twinlens.server.core.admission import Admission, Place
 from twinlens.server.core.call import Call
 from twinlens.server.core.engine import Engine, Input, Outcome, Picture, PictureAt, Text, any_fetched, size_of
 from twinlens.server.core.errors import Code, ItemFailure, Reason, ServiceError
@@ -79,8 +79,16 @@ class Searcher:
         contents = [part.content for query in queries for part in query if isinstance(part.content, Input)]
         size_bytes, fetches = sum(map(size_of, contents)), any_fetched(contents)
         pictures = any(not isinstance(content, Text) for content in contents)
-        with self._admission.admit(items, size_bytes, pictures=pictures, fetches=fetches, call=call):
-            outcomes = await self._mix_all(collection, queries, call)
+        with self._admission.admit(
+            items,
+            size_bytes,
+            pictures=pictures,
+            fetches=fetches,
+            embeds=bool(contents),
+            collection=collection.id,
+            call=call,
+        ) as place:
+            outcomes = await self._mix_all(collection, queries, call, place)
             refuse_if_unsupported([outcome.failure for outcome in outcomes])
             good = [i for i, outcome in enumerate(outcomes) if outcome.vector is not None]
             answers = [Answer(failure=outcome.failure, truncated=outcome.truncated) for outcome in outcomes]
@@ -108,7 +116,7 @@ class Searcher:
         return no_tower(engine.manifest, modality, so, instead)
 
     async def _mix_all(
-        self, collection: CollectionLike, queries: Sequence[Sequence[Part]], call: Call
+        self, collection: CollectionLike, queries: Sequence[Sequence[Part]], call: Call, place: Place
     ) -> list[Outcome]:
         """Embeds the parts of all queries together, so that they share batches."""
         to_embed: list[Input] = []
@@ -123,6 +131,7 @@ class Searcher:
                     row.append(None)
             slots.append(row)
         embedded = await self._engine.embed(to_embed, call)
+        place.embedded()
 
         async def mixed(query: Sequence[Part], row: list[int | None]) -> Outcome:
             if not 1 <= len(query) <= MAX_PARTS:

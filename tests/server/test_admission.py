@@ -137,6 +137,51 @@ def test_calls_that_fetch_say_nothing_of_how_long_others_wait_and_leave_room_for
             assert admission.items == 336
 
 
+def test_searches_that_hang_in_one_collection_keep_out_nobody_else(clock: Clock) -> None:
+    """A tower that runs batches of 16 texts in 9 ms, half as many callers as it could take, and a collection that does
+    not answer any more."""
+    telemetry = Telemetry()
+    admission = Admission(10_000, 2**30, telemetry=telemetry)
+    with ExitStack() as hanging:
+        for _ in range(150):
+            hanging.enter_context(admission.admit(1, 1, collection="slow")).embedded()
+        for turn in range(2000):
+            with ExitStack() as batch:
+                places = [
+                    batch.enter_context(admission.admit(1, 1, collection="quick" if i % 2 else ""))
+                    for i in range(16 if turn % 100 else 90)  # now and then a burst
+                ]
+                clock.now_s += 0.009 * len(places) / 16
+                for place in places:
+                    place.embedded()
+                clock.now_s += 0.001
+            clock.now_s += 0.008
+        assert refused(telemetry, "wait") == 0
+        # Who wants something of that collection is told so at once, whether or not there is anything to embed.
+        for embeds in (True, False):
+            with pytest.raises(ServiceError) as caught, admission.admit(1, 1, collection="slow", embeds=embeds):
+                pass
+            assert caught.value.retry_after_s == 5.0
+    with admission.admit(1, 1, collection="slow"):
+        assert admission.items == 1
+
+
+def test_searches_that_wait_for_a_slow_index_are_held_to_the_wait(clock: Clock) -> None:
+    admission = Admission(10_000, 2**30)
+    with ExitStack() as inside:
+        calls = [inside.enter_context(ExitStack()) for _ in range(300)]
+        for call in calls:
+            call.enter_context(admission.admit(1, 1, collection="photos")).embedded()
+        for call in calls[:100]:
+            clock.now_s += 0.01
+            call.close()
+        with pytest.raises(ServiceError) as caught, admission.admit(1, 1, collection="photos"):
+            pass
+        assert caught.value.retry_after_s == pytest.approx((201 - 25) / 100, rel=0.05)  # 100 a second, a quarter of one
+        with admission.admit(1, 1, collection="others"), admission.admit(1, 1):
+            pass
+
+
 def test_what_is_inside_is_told_to_the_metrics() -> None:
     telemetry = Telemetry()
     admission = Admission(10, 100, telemetry=telemetry)

@@ -1,14 +1,17 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from typing import Any
 
 import grpc
 import numpy as np
 import pytest
 
-from tests.server.running import Running, picture
+from tests.server.running import Running, picture, refusal
+from tests.server.watched import until
 from tests.support.pictures import COLOURS
+from twinlens.server.core import backlog
 from twinlens.server.core.engine import Outcome
 from twinlens.server.core.errors import Reason
 from twinlens.server.core.search import mix
@@ -176,3 +179,33 @@ async def test_callers_at_once_get_what_each_gets_alone(served: Running) -> None
     for one, other in zip(together, alone, strict=True):
         scores = [[hit.score for hit in reply.results[0].hits] for reply in (one, other)]
         assert scores[0] == pytest.approx(scores[1], abs=1e-6)
+
+
+async def test_a_collection_that_hangs_keeps_out_only_those_who_search_it(
+    served: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(backlog, "_BURST_S", 1e9)
+    await served.fill_with_colours()
+    await served.create("others")
+    answers = threading.Event()
+    hanging = served.app.catalog.get("photos")
+    search = hanging.search
+
+    def hang(*arguments: Any, **options: Any) -> Any:
+        answers.wait(30)
+        return search(*arguments, **options)
+
+    monkeypatch.setattr(hanging, "search", hang)
+    like = content_pb2.Vector(values=[1.0] * 32)
+    calls = [asyncio.ensure_future(served.find(Part(text="red"))) for _ in range(70)]
+    calls += [asyncio.ensure_future(served.find(Part(vector=like))) for _ in range(70)]
+    admission = served.app.admission
+    await until(lambda: admission.items == len(calls) and not admission._texts._calls)
+    monkeypatch.setattr(backlog, "_BURST_S", 0.0)  # they stand there for long by now
+    assert (await served.embed("red")).results[0].WhichOneof("outcome") == "embedding"
+    assert len((await served.find(Part(text="red"), collection="others")).results) == 1
+    code, _ = await refusal(served.find(Part(text="red")))
+    assert code is grpc.StatusCode.RESOURCE_EXHAUSTED
+    answers.set()
+    assert {len(reply.results) for reply in await asyncio.gather(*calls)} == {1}
+    assert ids(await served.find(Part(text="red")))[0] == "red"
