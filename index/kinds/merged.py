@@ -125,11 +125,6 @@ class MergedVectors:
             return None
         with self._threads.take():
             rows = structure.propose(query, candidates, effort)
-            if efforts.far is not None and efforts.far.alone(matrix, query, rows):
-                effort = efforts.far.at(found)
-                if structure.cost(effort) + candidates >= count:
-                    return None
-                rows = structure.propose(query, candidates, effort)
             if rows[0, -1] < 0:  # it found no more, and these come last
                 return None
             scores, keys, sure = rank_one(matrix, self.keys, query, rows, found)
@@ -166,13 +161,12 @@ class MergedVectors:
             else:
                 with self._threads.take(len(some)):
                     rows = structure.propose(some, candidates, effort)
-                    left_out = _look_closer(matrix, given, some, rows, wanted, count)
                 complete = rows[:, -1] >= 0
                 if shown is not None:
                     rows[~shown[rows]] = -1  # row -1 is the last one, but stays what it is
                 with self._threads.take():  # on several threads, waking them takes longer than what they save
                     scores, keys, sure = rank_near(matrix, self.keys, some, rows, found)
-                sure &= _enough(rows, found, wanted // 2 if thinned else None, complete) & ~left_out
+                sure &= _enough(rows, found, wanted // 2 if thinned else None, complete)
             if best is None and sure.all():
                 return scores, keys
             best = best or (np.empty_like(scores), np.empty_like(keys))
@@ -181,33 +175,6 @@ class MergedVectors:
             if not len(left):
                 return best
             wanted *= _DEEPER
-
-
-def _look_closer(
-    matrix: Vectors, given: tuple[Structure, Effort], queries: Vectors, rows: Rows, wanted: int, count: int
-) -> NDArray[np.bool_]:
-    """Has candidates proposed anew for those queries that are far from all.
-
-    Args:
-        matrix: Unit vectors, shape (n, d).
-        given: What proposes.
-        queries: Shape (q, d).
-        rows: What was proposed, shape (q, c); changed in place.
-        wanted: How many of the nearest are wanted.
-        count: How many rows may be found.
-
-    Returns:
-        For which queries this would take longer than to compare with all, shape (q,); their candidates stay.
-    """
-    structure, efforts = given
-    none = np.zeros(len(rows), dtype=np.bool_)
-    if efforts.far is None or not (is_far := efforts.far.among(matrix, queries, rows)).any():
-        return none
-    effort = efforts.far.at(wanted)
-    if structure.cost(effort) + rows.shape[1] >= count:
-        return is_far
-    rows[is_far] = structure.propose(np.ascontiguousarray(queries[is_far]), rows.shape[1], effort)
-    return none
 
 
 def _enough(rows: Rows, found: int, relied: int | None, complete: NDArray[np.bool_]) -> NDArray[np.bool_]:
