@@ -50,7 +50,10 @@ class Reserve:
                 return
             try:
                 with self._path.open("wb") as file:
-                    os.posix_fallocate(file.fileno(), 0, self._size_bytes)
+                    if hasattr(os, "posix_fallocate"):
+                        os.posix_fallocate(file.fileno(), 0, self._size_bytes)
+                    else:  # macOS
+                        file.write(bytes(self._size_bytes))
             except OSError:
                 self._path.unlink(missing_ok=True)
                 raise
