@@ -13,8 +13,9 @@ from twinlens.index.state import DATABASE_FILE
 def delete_backup(root: str, backup: str) -> None:
     """Removes the files of a backup, and its folder.
 
-    A damaged one may be deleted. Pictures stay: whether a backup that somebody makes at this moment, maybe on another
-    machine, relies on one of them cannot be known.
+    A damaged one may be deleted, and what a deletion or a backup that was cut off left; whether another process still
+    writes that one cannot be known. Pictures stay: whether a backup that somebody makes at this moment, maybe on
+    another machine, relies on one of them cannot be known either.
 
     Args:
         root: Where backups are kept: a folder or an fsspec address.
@@ -33,9 +34,10 @@ def delete_backup(root: str, backup: str) -> None:
         if place.local is not None and (place.local / folder).is_symlink():
             raise DamagedBackup(f"backup {backup} is a link to another folder: remove the link itself")
         names = place.names(folder)
-        if MANIFEST_FILE not in names:
-            raise BackupNotFound(f"there is no complete backup {backup}")
         others = set(names) - {MANIFEST_FILE, DATABASE_FILE} | set(place.folders(folder))
+        # A database alone is what a deletion or a backup that was cut off left.
+        if MANIFEST_FILE not in names and (others or DATABASE_FILE not in names):
+            raise BackupNotFound(f"there is no complete backup {backup}")
         if others:
             other = ascii(min(others))[:80]
             raise DamagedBackup(

@@ -152,3 +152,22 @@ def test_a_deletion_that_is_cut_off_leaves_no_half_of_a_backup(place: Path, monk
             delete_backup(str(place), "first")
     assert (place / "backups" / "first" / "collection.db").exists()
     assert names(place) == ["second"]
+
+
+def test_what_a_deletion_that_was_cut_off_left_can_be_deleted(place: Path) -> None:
+    (place / "backups" / "first" / "backup.json").unlink()
+    delete_backup(str(place), "first")
+    assert not (place / "backups" / "first").exists()
+    with pytest.raises(BackupNotFound, match="no complete backup first"):
+        delete_backup(str(place), "first")
+
+
+def test_a_restore_whose_backup_is_deleted_meanwhile_keeps_the_collection_before(
+    catalog: Catalog, collection: Collection, place: Path
+) -> None:
+    steps = catalog.restore(str(place), "first", replace=True)
+    next(steps)
+    delete_backup(str(place), "first")
+    with pytest.raises(DamagedBackup, match=r"collection\.db is missing"):
+        list(steps)
+    assert collection.get_image("a") == b"picture"
