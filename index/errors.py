@@ -79,6 +79,10 @@ class BackupExists(CollectionError):  # noqa: N818
     """There is a backup of that id already."""
 
 
+class BackupBusy(BackupExists):
+    """Another call writes or deletes that backup."""
+
+
 class DamagedBackup(CollectionError):  # noqa: N818
     """A file of a backup is missing, cut off or changed; it is named."""
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from twinlens.index import generations, stored_vectors
 from twinlens.index.blobs import content_hash
 from twinlens.index.durable import make_folder, sync
-from twinlens.index.errors import BackupExists, CollectionError, CorruptCollection, DamagedBackup
+from twinlens.index.errors import BackupBusy, BackupExists, CollectionError, CorruptCollection, DamagedBackup
 from twinlens.index.ids import check_backup_id, may_be_backup_id
 from twinlens.index.operations import statements
 from twinlens.index.operations.backup_manifest import BackupManifest, decode_manifest
@@ -250,11 +250,11 @@ def alone(root: str, backup_id: str) -> Iterator[None]:
     """Keeps two threads from writing or deleting one backup.
 
     Raises:
-        BackupExists: another one does.
+        BackupBusy: another one does.
     """
     with _writing_lock:
         if (root, backup_id) in _writing:
-            raise BackupExists(f"backup {backup_id} is being written or deleted by another call")
+            raise BackupBusy(f"backup {backup_id} is being written or deleted by another call")
         _writing.add((root, backup_id))
     try:
         yield

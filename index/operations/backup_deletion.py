@@ -24,7 +24,7 @@ def delete_backup(root: str, backup: str) -> None:
     Raises:
         InvalidArgument: the id is not allowed.
         BackupNotFound: there is none of that id.
-        BackupExists: another call writes or deletes it.
+        BackupBusy: another call writes or deletes it.
         DamagedBackup: its folder is a link, or holds anything else; nothing was removed.
         CollectionError: the place cannot be reached or written.
     """

@@ -11,6 +11,7 @@ from enum import StrEnum
 
 from twinlens.encoders.errors import InvalidImage, InvalidText
 from twinlens.index.errors import (
+    BackupBusy,
     BackupExists,
     BackupNotFound,
     CollectionBusy,
@@ -101,6 +102,7 @@ _CODES: tuple[tuple[type[Exception], Code], ...] = (
     (ItemNotFound, Code.NOT_FOUND),
     (BackupNotFound, Code.NOT_FOUND),
     (CollectionExists, Code.ALREADY_EXISTS),
+    (BackupBusy, Code.FAILED_PRECONDITION),  # before what it is one of
     (BackupExists, Code.ALREADY_EXISTS),
     (InvalidVector, Code.INVALID_ARGUMENT),
     (InvalidArgument, Code.INVALID_ARGUMENT),

@@ -15,6 +15,7 @@ CODES: dict[type[errors.CollectionError], Code] = {
     errors.BackupNotFound: Code.NOT_FOUND,
     errors.CollectionExists: Code.ALREADY_EXISTS,
     errors.BackupExists: Code.ALREADY_EXISTS,
+    errors.BackupBusy: Code.FAILED_PRECONDITION,
     errors.InvalidVector: Code.INVALID_ARGUMENT,
     errors.InvalidArgument: Code.INVALID_ARGUMENT,
     errors.SpaceMismatch: Code.FAILED_PRECONDITION,

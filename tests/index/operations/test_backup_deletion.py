@@ -11,7 +11,7 @@ import pytest
 from tests.support.items import DIMENSION, SPACE, axis, new_item
 from twinlens.index.catalog import Catalog
 from twinlens.index.collection import Collection
-from twinlens.index.errors import BackupExists, BackupNotFound, DamagedBackup, InvalidArgument, PlaceUnavailable
+from twinlens.index.errors import BackupBusy, BackupNotFound, DamagedBackup, InvalidArgument, PlaceUnavailable
 from twinlens.index.operations.backup import list_backups
 from twinlens.index.operations.backup_deletion import delete_backup
 
@@ -134,7 +134,7 @@ def test_links_are_not_followed(place: Path, tmp_path: Path) -> None:
 def test_a_backup_that_is_being_written_is_not_deleted(collection: Collection, place: Path) -> None:
     steps = collection.backup(str(place), backup="third")
     next(steps)
-    with pytest.raises(BackupExists, match="backup third is being written"):
+    with pytest.raises(BackupBusy, match="backup third is being written"):
         delete_backup(str(place), "third")
     list(steps)
     delete_backup(str(place), "third")
