@@ -138,7 +138,7 @@ class Admission:
         large = fetches or items > self._max_batch
         stages = [] if large else self._stages(pictures, embeds, collection)
         if self._items > held:
-            self._check(items, size_bytes, stages, call)
+            self._check(items, size_bytes, stages, call, large=large)
         if large:
             self._large_out.advance(time.monotonic(), busy=self._large > 0)
             self._large += items
@@ -166,10 +166,10 @@ class Admission:
             stages.append(search)
         return stages
 
-    def _check(self, items: int, size_bytes: int, stages: Sequence[Backlog], call: Call | None) -> None:
+    def _check(self, items: int, size_bytes: int, stages: Sequence[Backlog], call: Call | None, *, large: bool) -> None:
         over = self._items + items - self._max_items
         over_bytes = self._bytes + size_bytes - self._max_bytes
-        if not stages:
+        if large:
             if self._large:
                 over = max(over, self._large + items - self._max_large)
             if over > 0:
