@@ -236,25 +236,8 @@ async def test_what_a_replaced_worker_used_is_made_anew_before_anything_runs(gat
     await asyncio.to_thread(pool.close, 0.0)
 
 
-async def test_a_worker_goes_on_with_what_there_is_where_it_cannot_be_made_anew(
-    gates: Callable[[], Gate], caplog: pytest.LogCaptureFixture
-) -> None:
-    def fail() -> None:
-        raise OSError("the model file is gone")
-
-    pool = WorkerPool("towers", threads=1, on_replaced=fail)
-    gate = gates()
-    stuck = pool.submit(NOW, gate)
-    await gate.entered()
-    look_twice(pool, AT_ONCE)
-    await failure(stuck)
-    assert await pool.submit(NOW, lambda: 7) == 7
-    assert "could not be made anew" in caplog.text
-    await asyncio.to_thread(pool.close, 0.0)
-
-
-@pytest.mark.parametrize("error", [SystemExit(3), GeneratorExit()])
-async def test_what_is_made_anew_may_break_off_in_any_way(
+@pytest.mark.parametrize("error", [OSError("the model file is gone"), SystemExit(3), GeneratorExit()])
+async def test_a_worker_goes_on_with_what_there_is_however_making_it_anew_fails(
     error: BaseException, gates: Callable[[], Gate], caplog: pytest.LogCaptureFixture
 ) -> None:
     def fail() -> None:

@@ -7,11 +7,18 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from tests.support.items import DIMENSION, axis, new_item
+from tests.support.items import DIMENSION, SPACE, axis, new_item
 from twinlens.index.catalog import Catalog
 from twinlens.index.collection import Collection
 from twinlens.index.item import Modality, NewItem
 from twinlens.index.operations.steps import Backup, Progress
+
+
+def twenty_photos(catalog: Catalog) -> Collection:
+    """A collection of the items 0 to 19."""
+    made = catalog.create("photos", space_id=SPACE, dimension=DIMENSION)
+    made.upsert([item(number) for number in range(20)], space_id=SPACE)
+    return made
 
 
 def item(number: int, **fields: str) -> NewItem:

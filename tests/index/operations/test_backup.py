@@ -8,7 +8,7 @@ import fsspec
 import numpy as np
 import pytest
 
-from tests.support.backups import back_up, catalog_folder, contents, files_below, item, restore
+from tests.support.backups import back_up, catalog_folder, contents, files_below, item, restore, twenty_photos
 from tests.support.items import DIMENSION, SPACE, axis, new_item
 from twinlens.index.catalog import Catalog
 from twinlens.index.collection import Collection
@@ -31,9 +31,7 @@ from twinlens.index.operations.steps import Backup, Finding, Progress
 
 @pytest.fixture
 def collection(catalog: Catalog) -> Collection:
-    made = catalog.create("photos", space_id=SPACE, dimension=DIMENSION)
-    made.upsert([item(number) for number in range(20)], space_id=SPACE)
-    return made
+    return twenty_photos(catalog)
 
 
 def test_a_backup_restores_everything_under_another_name(catalog: Catalog, collection: Collection, place: str) -> None:

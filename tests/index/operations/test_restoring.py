@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.backups import back_up, catalog_folder, contents, item, restore
+from tests.support.backups import back_up, catalog_folder, contents, item, restore, twenty_photos
 from tests.support.items import DIMENSION, SPACE, new_item
 from twinlens.index.catalog import Catalog
 from twinlens.index.collection import Collection
@@ -21,9 +21,7 @@ from twinlens.index.errors import (
 
 @pytest.fixture
 def collection(catalog: Catalog) -> Collection:
-    made = catalog.create("photos", space_id=SPACE, dimension=DIMENSION)
-    made.upsert([item(number) for number in range(20)], space_id=SPACE)
-    return made
+    return twenty_photos(catalog)
 
 
 def change(path: Path) -> None:
