@@ -79,9 +79,7 @@ class Application:
             max_wait_s=settings.max_queue_s,
             telemetry=self.telemetry,
         )
-        self.labels = LabelCache(
-            self.engine, self.admission, self.io, settings.label_cache_bytes, max_batch=settings.max_batch
-        )
+        self.labels = LabelCache(self.engine, self.admission, self.io, settings.label_cache_bytes)
         self.examples = ExampleCache(self.engine, self.io, settings.example_cache_bytes)
         most = settings.max_message_bytes
         self.searcher = Searcher(self.engine, self.admission, self.io, self.telemetry, max_reply_bytes=most)

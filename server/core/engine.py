@@ -81,9 +81,12 @@ class Engine:
 
     The towers take turns, a batch at a time, for each may use all the threads there are for encoding.
 
+    Attributes:
+        max_batch: Most items in one run of a tower.
+
     Args:
         encoder: The loaded bundle.
-        max_batch: Most items in one run of a tower.
+        max_batch: See above.
         max_delay_s: See `Batcher`.
         prepare_threads: Threads that decode and tokenise.
         telemetry: Counts and times.
@@ -105,7 +108,7 @@ class Engine:
         metrics = telemetry or Telemetry()
         self.encoder = encoder
         self.manifest = encoder.manifest
-        self._max_batch = max_batch
+        self.max_batch = max_batch
         self._fetcher = fetcher
         self._counts = ItemCounts(metrics)
         self._reopen = reopen
@@ -154,11 +157,11 @@ class Engine:
     @property
     def batch_s(self) -> float:
         """How long a full batch usually takes in the slower tower; 0 where that is not known yet."""
-        return self._max_batch * self._towers.unit_s
+        return self.max_batch * self._towers.unit_s
 
     def is_bulk(self, inputs: int) -> bool:
         """Whether so many inputs of one call are bulk work, which others overtake."""
-        return inputs > self._max_batch
+        return inputs > self.max_batch
 
     def use(self, encoder: EncoderLike) -> None:
         """Puts another encoder of the same bundle in the place of one that does not answer any more.

@@ -66,15 +66,12 @@ class LabelCache:
         admission: Weighs them.
         io: Where files are read and written.
         max_bytes: What all vectors may take.
-        max_batch: Most prompts in one run of the tower.
     """
 
-    def __init__(
-        self, engine: Engine, admission: Admission, io: WorkerPool, max_bytes: int, *, max_batch: int = 16
-    ) -> None:
+    def __init__(self, engine: Engine, admission: Admission, io: WorkerPool, max_bytes: int) -> None:
         self._engine = engine
         self._admission = admission
-        self._at_a_time = _BATCHES_AT_A_TIME * max_batch
+        self._at_a_time = _BATCHES_AT_A_TIME * engine.max_batch
         self._io = io
         self._cache: SharedCache[LabelVectors] = SharedCache(_size, max_bytes)
 
